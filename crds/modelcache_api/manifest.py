@@ -1,0 +1,180 @@
+"""Manifests: what the source was when resolved, and what the bytes are.
+
+A *source* manifest lists (path, size, identity); its digest is `sourceDigest`. A *content* manifest
+lists (path, size, sha256, blake3 of each piece); the digest over its sha256 lines is
+`contentDigest`, the identity of a content anywhere.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, NewType
+
+ContentDigest = NewType("ContentDigest", str)
+SourceDigest = NewType("SourceDigest", str)
+
+# Unit of resumption and of early verification.
+PIECE_BYTES: Final = 8 * 1024 * 1024
+_DIGEST_PREFIX: Final = "sha256:"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file as the source lists it. `etag` is an opaque change token, never a checksum."""
+
+    path: str
+    size_bytes: int
+    etag: str | None = None
+    version_id: str | None = None
+
+    @property
+    def identity(self) -> str:
+        """The token that changes when the object changes."""
+        if self.version_id is not None:
+            return f"version:{self.version_id}"
+        return f"etag:{self.etag}"
+
+
+@dataclass(frozen=True, slots=True)
+class ContentFile:
+    """One file as its bytes are. `pieces` holds the blake3 (hex) of each PIECE_BYTES."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+    pieces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceManifest:
+    """The selected files of a source, sorted by the UTF-8 bytes of their paths."""
+
+    files: tuple[SourceFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Sum of the files' sizes."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def digest(self) -> SourceDigest:
+        """Digest over the lines `<size> <identity> <path>`."""
+        lines = (
+            f"{file.size_bytes} {json.dumps(file.identity)} {file.path}\n" for file in self.files
+        )
+        return SourceDigest(digest_of_lines(lines))
+
+
+@dataclass(frozen=True, slots=True)
+class ContentManifest:
+    """The files of a content, sorted by the UTF-8 bytes of their paths."""
+
+    files: tuple[ContentFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Sum of the files' sizes."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def digest(self) -> ContentDigest:
+        """Digest over the lines `<sha256> <size> <path>`."""
+        lines = (f"{file.sha256} {file.size_bytes} {file.path}\n" for file in self.files)
+        return ContentDigest(digest_of_lines(lines))
+
+
+def make_source_manifest(files: Iterable[SourceFile]) -> SourceManifest:
+    """A source manifest in canonical order."""
+    return SourceManifest(tuple(sorted(files, key=lambda file: file.path.encode())))
+
+
+def make_content_manifest(files: Iterable[ContentFile]) -> ContentManifest:
+    """A content manifest in canonical order."""
+    return ContentManifest(tuple(sorted(files, key=lambda file: file.path.encode())))
+
+
+def digest_of_lines(lines: Iterable[str]) -> str:
+    """`sha256:<hex>` of the concatenated lines."""
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line.encode())
+    return f"{_DIGEST_PREFIX}{digest.hexdigest()}"
+
+
+def digest_of_bytes(data: bytes) -> str:
+    """`sha256:<hex>` of the bytes."""
+    return f"{_DIGEST_PREFIX}{hashlib.sha256(data).hexdigest()}"
+
+
+def digest_hex(digest: str) -> str:
+    """The 64 hex characters of a `sha256:` digest; used for folder names.
+
+    Raises:
+        ValueError: it is not such a digest.
+    """
+    value = digest.removeprefix(_DIGEST_PREFIX)
+    if len(value) != 64 or set(value) - set("0123456789abcdef"):  # noqa: PLR2004
+        message = f"not a sha256 digest: {digest[:80]!r}"
+        raise ValueError(message)
+    return value
+
+
+def describe_difference(source: SourceManifest, content: ContentManifest) -> str | None:
+    """Why the content cannot be the bytes of the source, or None if paths and sizes agree."""
+    wanted = {file.path: file.size_bytes for file in source.files}
+    found = {file.path: file.size_bytes for file in content.files}
+    if len(found) != len(content.files):
+        return "the content lists a path twice"
+    if missing := sorted(wanted.keys() - found.keys()):
+        return f"the content lacks {len(missing)} files of the source, first {missing[0]!r}"
+    if extra := sorted(found.keys() - wanted.keys()):
+        return f"the content has {len(extra)} files that the source lacks, first {extra[0]!r}"
+    for path, size in wanted.items():
+        if found[path] != size:
+            return f"{path!r} has {found[path]} bytes, the source says {size}"
+    return None
+
+
+def pack_source(manifest: SourceManifest) -> bytes:
+    """Compressed and deterministic; read back by `unpack_source`."""
+    return _pack([[f.path, f.size_bytes, f.etag, f.version_id] for f in manifest.files])
+
+
+def unpack_source(data: bytes) -> SourceManifest:
+    """The manifest that `pack_source` packed. Raises ValueError on anything else."""
+    return SourceManifest(tuple(SourceFile(*row) for row in _unpack(data)))
+
+
+def pack_content(manifest: ContentManifest) -> bytes:
+    """Compressed and deterministic; read back by `unpack_content`."""
+    rows = [[f.path, f.size_bytes, f.sha256, list(f.pieces)] for f in manifest.files]
+    return _pack(rows)
+
+
+def unpack_content(data: bytes) -> ContentManifest:
+    """The manifest that `pack_content` packed. Raises ValueError on anything else."""
+    rows = _unpack(data)
+    return ContentManifest(
+        tuple(ContentFile(path, size, sha, tuple(pieces)) for path, size, sha, pieces in rows)
+    )
+
+
+def _pack(rows: list[list[Any]]) -> bytes:
+    text = json.dumps(rows, ensure_ascii=True, separators=(",", ":"))
+    return gzip.compress(text.encode(), compresslevel=6, mtime=0)
+
+
+def _unpack(data: bytes) -> list[list[Any]]:
+    try:
+        rows = json.loads(gzip.decompress(data))
+    except (OSError, EOFError, ValueError) as error:
+        message = "the stored manifest is damaged"
+        raise ValueError(message) from error
+    if not isinstance(rows, list):
+        message = "the stored manifest is not a list"
+        raise ValueError(message)  # noqa: TRY004 - one error for all damage
+    return rows

@@ -1,0 +1,125 @@
+"""Every string that leaves a process, with who writes and who reads it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+GROUP: Final = "modelcache.io"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+KIND_MODEL_VERSION: Final = "ModelVersion"
+KIND_MODEL_CACHE: Final = "ModelCache"
+KIND_CACHE_NODE: Final = "CacheNode"
+PLURAL_MODEL_VERSION: Final = "modelversions"
+PLURAL_MODEL_CACHE: Final = "modelcaches"
+PLURAL_CACHE_NODE: Final = "cachenodes"
+
+# Prefix of the labels that say "these bytes are verified here". Written by the node's agent on its
+# own Node, removed by the operator when the agent is silent, read by the scheduler.
+NODE_LABEL_PREFIX: Final = "cache.modelcache.io/"
+
+# On ConfigMaps of the operator's namespace. Written and read by the operator.
+LABEL_MANIFEST_OF: Final = "modelcache.io/model-version-uid"
+LABEL_MANIFEST_KIND: Final = "modelcache.io/manifest"
+ANNOTATION_MANIFEST_DIGEST: Final = "modelcache.io/manifest-digest"
+# On the Leases that agents renew, so that the operator lists only those.
+LABEL_AGENT_LEASE: Final = "modelcache.io/agent"
+
+# Field managers of server-side apply; one writer per field.
+MANAGER_OPERATOR: Final = "modelcache-operator"
+MANAGER_OPERATOR_STATUS: Final = "modelcache-operator-status"
+MANAGER_AGENT: Final = "modelcache-agent"
+MANAGER_AGENT_LABELS: Final = "modelcache-agent-labels"
+
+GRANT_AUDIENCE: Final = "modelcache-grant"
+PATH_GRANTS: Final = "/v1/grants"
+PATH_PROPOSALS: Final = "/v1/proposals"
+
+CA_CONFIG_MAP: Final = "modelcache-ca"
+CA_CONFIG_KEY: Final = "ca.crt"
+CA_SECRET: Final = "modelcache-operator-ca"  # noqa: S105 - an object's name
+LEADER_LEASE: Final = "modelcache-operator-leader"
+AGENT_LEASE_PREFIX: Final = "modelcache-agent-"
+
+# Keys of a credentials Secret, as the AWS tools spell them. Written by users, read by the operator.
+SECRET_ACCESS_KEY_ID: Final = "AWS_ACCESS_KEY_ID"  # noqa: S105 - a key's name
+SECRET_SECRET_ACCESS_KEY: Final = "AWS_SECRET_ACCESS_KEY"  # noqa: S105 - a key's name
+SECRET_SESSION_TOKEN: Final = "AWS_SESSION_TOKEN"  # noqa: S105 - a key's name
+
+ENV_PREFIX_OPERATOR: Final = "MODELCACHE_OPERATOR_"
+ENV_PREFIX_AGENT: Final = "MODELCACHE_AGENT_"
+
+
+class Condition(StrEnum):
+    """Condition types, as kstatus reads them."""
+
+    READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+
+
+class Tier(StrEnum):
+    """Where an agent can hold a version. Also the values of node labels, in lower case."""
+
+    DISK = "Disk"
+
+
+class EntryState(StrEnum):
+    """How far an agent is with one entry of its CacheNode. Written by the agent."""
+
+    PENDING = "Pending"
+    DOWNLOADING = "Downloading"
+    VERIFYING = "Verifying"
+    CACHED = "Cached"
+    FAILED = "Failed"
+    EVICTED = "Evicted"
+
+
+class Reason(StrEnum):
+    """One word per cause. Each has a heading with cause and cure in docs/reasons.md."""
+
+    RESOLVING = "Resolving"
+    RESOLVED = "Resolved"
+    SOURCE_NOT_FOUND = "SourceNotFound"
+    SOURCE_GONE = "SourceGone"
+    SOURCE_CHANGED = "SourceChanged"
+    SOURCE_NOT_ALLOWED = "SourceNotAllowed"
+    SOURCE_INVALID = "SourceInvalid"
+    SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 - a reason word
+    SECRET_INVALID = "SecretInvalid"  # noqa: S105 - a reason word
+    CA_BUNDLE_INVALID = "CABundleInvalid"
+    AUTH_FAILED = "AuthFailed"
+    CREDENTIALS_EXPIRED = "CredentialsExpired"
+    CLOCK_SKEW = "ClockSkew"
+    ENDPOINT_UNREACHABLE = "EndpointUnreachable"
+    TLS_FAILED = "TLSFailed"
+    THROTTLED = "Throttled"
+    WRONG_ADDRESSING = "WrongAddressing"
+    SOURCE_ERROR = "SourceError"
+    DIGEST_MISMATCH = "DigestMismatch"
+    NOT_A_MODEL = "NotAModel"
+    TOO_MANY_FILES = "TooManyFiles"
+    UNSAFE_KEY = "UnsafeKey"
+    NEVER_FITS = "NeverFits"
+    INSUFFICIENT_SPACE = "InsufficientSpace"
+    WAITING = "Waiting"
+    DOWNLOADING = "Downloading"
+    TRANSFER_STALLED = "TransferStalled"
+    TRANSFER_FAILED = "TransferFailed"
+    VERIFYING = "Verifying"
+    CACHED = "Cached"
+    EVICTED = "Evicted"
+    DEGRADED = "Degraded"
+    GRANT_REFUSED = "GrantRefused"
+    OPERATOR_UNREACHABLE = "OperatorUnreachable"
+    STORE_ERROR = "StoreError"
+    TOO_MANY_MODELS = "TooManyModels"
+    NODE_LOST = "NodeLost"
+    AGENT_ALIVE = "AgentAlive"
+    NO_AGENT = "NoAgent"
+    AGENTS_NOT_RUNNING = "AgentsNotRunning"
+    NO_ELIGIBLE_NODE = "NoEligibleNode"
+    MODEL_VERSION_NOT_FOUND = "ModelVersionNotFound"
+    MODEL_VERSION_NOT_READY = "ModelVersionNotReady"

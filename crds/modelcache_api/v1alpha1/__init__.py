@@ -1,0 +1,1 @@
+"""API version v1alpha1 of the group modelcache.io."""

@@ -1,0 +1,58 @@
+"""What all types of the group share."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from modelcache_api.limits import MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH
+from modelcache_api.markers import ListType
+
+
+class ApiModel(BaseModel):
+    """A frozen value in the API's spelling (camelCase). Unknown fields are ignored on reading."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore"
+    )
+
+
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH)]
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$", max_length=71)]
+ByteCount = Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})]
+Count = Annotated[int, Field(ge=0, json_schema_extra={"format": "int32"})]
+
+
+class ConditionStatus(ApiModel):
+    """One observed fact, as kstatus reads it."""
+
+    type: Annotated[str, Field(min_length=1, max_length=63, description="Type of condition.")]
+    status: Annotated[
+        str, Field(pattern="^(True|False|Unknown)$", description="True, False or Unknown.")
+    ]
+    reason: Annotated[
+        str,
+        Field(
+            min_length=1, max_length=63, description="One CamelCase word; see the reasons page."
+        ),
+    ]
+    message: Annotated[
+        str, Field(max_length=MAX_MESSAGE_LENGTH, description="One sentence with cause and cure.")
+    ] = ""
+    observed_generation: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Generation of the spec that this condition was computed from.",
+            json_schema_extra={"format": "int64"},
+        ),
+    ] = 0
+    last_transition_time: Annotated[
+        datetime, Field(description="When status last changed its value.")
+    ]
+
+
+Conditions = Annotated[tuple[ConditionStatus, ...], Field(max_length=8), ListType("map", ("type",))]

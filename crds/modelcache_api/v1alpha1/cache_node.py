@@ -1,0 +1,149 @@
+"""CacheNode: what one node should hold, and what its agent reports."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_MESSAGE_LENGTH
+from modelcache_api.markers import Column, ListType, Rule
+from modelcache_api.names import EntryState, Tier
+from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Conditions, Count, Digest, Name
+
+Uid = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class EntrySpec(ApiModel):
+    """One version that the node should hold."""
+
+    uid: Annotated[Uid, Field(description="UID of the ModelVersion.")]
+    source_digest: Annotated[Digest, Field(description="The source manifest to fetch.")]
+    content_digest: Annotated[
+        Digest | None, Field(description="The content manifest, once known.")
+    ] = None
+    label_key: Annotated[
+        str | None,
+        Field(max_length=128, description="Label to set while the version is verified here."),
+    ] = None
+    tier: Annotated[Tier, Field(description="Fastest tier to hold it in.")] = Tier.DISK
+    size_bytes: Annotated[ByteCount, Field(description="Bytes to reserve before the first one.")]
+    evictable: Annotated[
+        bool,
+        Field(
+            description="True if the agent may evict this copy to make room: "
+            "enough other copies are ready."
+        ),
+    ] = False
+
+
+class CacheRef(ApiModel):
+    """A ModelCache that placed a copy on the node."""
+
+    namespace: Annotated[Name, Field(description="Namespace of the ModelCache.")]
+    name: Annotated[Name, Field(description="Name of the ModelCache.")]
+    stable_uid: Annotated[Uid, Field(description="UID of its stable ModelVersion.")]
+
+
+class CacheNodeSpec(ApiModel):
+    """What the node should hold. Written by the operator alone."""
+
+    node_uid: Annotated[
+        Uid,
+        Field(description="UID of the Node; a rebuilt node of the same name starts clean."),
+        Rule("self == oldSelf", "nodeUid is immutable: a rebuilt node gets a new CacheNode"),
+    ]
+    entries: Annotated[
+        tuple[EntrySpec, ...],
+        Field(max_length=MAX_ENTRIES_PER_NODE, description="The versions to hold."),
+        ListType("atomic"),
+    ] = ()
+    caches: Annotated[
+        tuple[CacheRef, ...],
+        Field(max_length=MAX_ENTRIES_PER_NODE, description="The ModelCaches placed here."),
+        ListType("atomic"),
+    ] = ()
+
+
+class TierStatus(ApiModel):
+    """One tier's book, in bytes."""
+
+    name: Annotated[Tier, Field(description="The tier.")]
+    capacity_bytes: Annotated[ByteCount, Field(description="Bytes the cache may use.")]
+    used_bytes: Annotated[ByteCount, Field(description="Bytes in use, partial files included.")]
+    reserved_bytes: Annotated[ByteCount, Field(description="Bytes promised to transfers.")] = 0
+    pending_release_bytes: Annotated[
+        ByteCount, Field(description="Bytes given up that readers still hold open.")
+    ] = 0
+
+
+class EntryStatus(ApiModel):
+    """How far the agent is with one version."""
+
+    uid: Annotated[Uid, Field(description="UID of the ModelVersion.")]
+    state: Annotated[EntryState, Field(description="Pending to Cached, Failed or Evicted.")]
+    content_digest: Annotated[Digest | None, Field(description="Digest of the bytes here.")] = None
+    tier: Annotated[Tier | None, Field(description="Tier that holds verified bytes.")] = None
+    progress_percent: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=100,
+            description="Share of the bytes in place, in tenths.",
+            json_schema_extra={"format": "int32"},
+        ),
+    ] = 0
+    reason: Annotated[str, Field(max_length=63, description="One CamelCase word.")] = ""
+    message: Annotated[
+        str, Field(max_length=MAX_MESSAGE_LENGTH, description="One sentence; never a URL.")
+    ] = ""
+
+
+class CacheNodeStatus(ApiModel):
+    """What the node holds. Written by the node's agent; the Ready condition by the operator."""
+
+    agent_version: Annotated[
+        str | None, Field(max_length=64, description="Version of the agent.")
+    ] = None
+    tiers: Annotated[
+        tuple[TierStatus, ...],
+        Field(max_length=3, description="The book of each tier."),
+        ListType("map", ("name",)),
+    ] = ()
+    entries: Annotated[
+        tuple[EntryStatus, ...],
+        Field(max_length=2 * MAX_ENTRIES_PER_NODE, description="The versions held or fetched."),
+        ListType("map", ("uid",)),
+    ] = ()
+    disk_summary: Annotated[
+        str | None, Field(max_length=32, description="used/capacity of the disk, for people.")
+    ] = None
+    models: Annotated[Count | None, Field(description="Verified versions.")] = None
+    failed: Annotated[Count | None, Field(description="Versions that cannot be held.")] = None
+    conditions: Annotated[
+        Conditions, Field(description="Ready means that the agent is alive.")
+    ] = ()
+
+
+class CacheNode(ApiModel):
+    """One node's share of the cache. Created by the operator, owned by the Node."""
+
+    plural: ClassVar[str] = "cachenodes"
+    short_names: ClassVar[tuple[str, ...]] = ("cnode",)
+    scope: ClassVar[str] = "Cluster"
+    columns: ClassVar[tuple[Column, ...]] = (
+        Column(
+            "Ready",
+            '.status.conditions[?(@.type=="Ready")].status',
+            description="True while the agent is alive.",
+        ),
+        Column("Disk", ".status.diskSummary", description="Used of capacity."),
+        Column("Models", ".status.models", "integer", "Verified versions."),
+        Column("Failed", ".status.failed", "integer", "Versions that cannot be held."),
+        Column("Agent", ".status.agentVersion", description="Version of the agent."),
+        Column("Age", ".metadata.creationTimestamp", "date", "Time since creation."),
+    )
+    rules: ClassVar[tuple[Rule, ...]] = ()
+
+    spec: Annotated[CacheNodeSpec, Field(description="What the node should hold.")]
+    status: Annotated[CacheNodeStatus | None, Field(description="What the node holds.")] = None

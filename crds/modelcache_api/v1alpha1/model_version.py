@@ -1,0 +1,244 @@
+"""ModelVersion: one immutable content and where it comes from."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from modelcache_api.markers import Column, ListType, Rule
+from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Conditions, Count, Digest, Name
+
+Glob = Annotated[str, Field(min_length=1, max_length=256)]
+Globs = Annotated[tuple[Glob, ...], Field(max_length=64), ListType("atomic")]
+
+
+class Addressing(StrEnum):
+    """How a bucket is named in a request."""
+
+    AUTO = "Auto"
+    PATH = "Path"
+    VIRTUAL = "Virtual"
+
+
+class BundleKind(StrEnum):
+    """Kinds of object that can carry a CA bundle."""
+
+    CONFIG_MAP = "ConfigMap"
+    SECRET = "Secret"  # noqa: S105 - a kind's name
+
+
+class CABundleRef(ApiModel):
+    """Where the PEM bundle lies that signs the endpoint's certificate."""
+
+    kind: Annotated[
+        BundleKind, Field(description="ConfigMap or Secret, in the same namespace.")
+    ] = BundleKind.CONFIG_MAP
+    name: Annotated[Name, Field(description="Name of the object.")]
+    key: Annotated[str, Field(min_length=1, max_length=253, description="Key in its data.")] = (
+        "ca.crt"
+    )
+
+
+class SecretRef(ApiModel):
+    """A Secret of the same namespace."""
+
+    name: Annotated[Name, Field(description="Name of the Secret.")]
+
+
+class Source(ApiModel):
+    """The object storage that holds the content. Only `uri` is part of the identity."""
+
+    uri: Annotated[
+        str,
+        Field(
+            max_length=1600,
+            pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?$",
+            description="s3://bucket/prefix, or s3://bucket/key for one object. Immutable.",
+        ),
+        Rule("self == oldSelf", "source.uri is immutable: create a new ModelVersion instead"),
+    ]
+    endpoint: Annotated[
+        str | None,
+        Field(
+            max_length=512,
+            pattern=r"^https?://[A-Za-z0-9._\[\]:-]+/?$",
+            description=(
+                "Address of an S3-compatible store with its scheme, e.g. http://seaweed:8333. "
+                "Without it, AWS S3 of the region."
+            ),
+        ),
+    ] = None
+    region: Annotated[
+        str | None,
+        Field(
+            max_length=64,
+            pattern=r"^[a-z0-9-]+$",
+            description="Region used for signing; us-east-1 if absent.",
+        ),
+    ] = None
+    addressing: Annotated[
+        Addressing,
+        Field(
+            description=(
+                "Path puts the bucket in the path, Virtual in the host name. "
+                "Auto takes Path for a custom endpoint and Virtual for AWS."
+            )
+        ),
+    ] = Addressing.AUTO
+    ca_bundle_ref: Annotated[
+        CABundleRef | None, Field(description="CA bundle for an https endpoint of a private CA.")
+    ] = None
+    credentials_secret_ref: Annotated[
+        SecretRef | None,
+        Field(
+            description=(
+                "Secret with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and optionally "
+                "AWS_SESSION_TOKEN. Without it requests are anonymous."
+            )
+        ),
+    ] = None
+
+
+class ModelVersionSpec(ApiModel):
+    """One immutable content: what it is, where it comes from, which of its files are taken."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.include) == has(oldSelf.include)"
+            " && (!has(self.include) || self.include == oldSelf.include)",
+            "include is immutable: create a new ModelVersion instead",
+            ".include",
+        ),
+        Rule(
+            "has(self.exclude) == has(oldSelf.exclude)"
+            " && (!has(self.exclude) || self.exclude == oldSelf.exclude)",
+            "exclude is immutable: create a new ModelVersion instead",
+            ".exclude",
+        ),
+        Rule(
+            "!has(oldSelf.digest) || (has(self.digest) && self.digest == oldSelf.digest)",
+            "digest can be set once and not changed: create a new ModelVersion instead",
+            ".digest",
+        ),
+    )
+
+    model: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=256,
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$",
+            description="Id of the model, e.g. sentence-transformers/all-MiniLM-L6-v2. Immutable.",
+        ),
+        Rule("self == oldSelf", "model is immutable: create a new ModelVersion instead"),
+    ]
+    source: Annotated[Source, Field(description="The object storage that holds the content.")]
+    include: Annotated[
+        Globs | None,
+        Field(
+            description=(
+                "Globs over paths below the prefix; a file is taken if one matches. "
+                "`*` stays inside a folder, `**` does not. All files if absent. Immutable."
+            )
+        ),
+    ] = None
+    exclude: Annotated[
+        Globs | None,
+        Field(description="Globs of files to leave out, applied after include. Immutable."),
+    ] = None
+    digest: Annotated[
+        Digest | None,
+        Field(
+            description=(
+                "Expected contentDigest (sha256:...). Pins the content; can be set once. "
+                "Without it the first verified fetch is trusted."
+            )
+        ),
+    ] = None
+
+
+class NodeCounts(ApiModel):
+    """On how many live nodes the version is verified, by fastest tier."""
+
+    disk: Annotated[Count, Field(description="Nodes that hold it on disk.")] = 0
+
+
+class ModelVersionStatus(ApiModel):
+    """What the source was when resolved, and what is known of the content."""
+
+    observed_generation: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Generation that this status was computed from.",
+            json_schema_extra={"format": "int64"},
+        ),
+    ] = 0
+    source_digest: Annotated[
+        Digest | None, Field(description="Digest of the list of files when resolved.")
+    ] = None
+    content_digest: Annotated[
+        Digest | None, Field(description="Digest of the bytes, adopted once.")
+    ] = None
+    content_manifest_digest: Annotated[
+        Digest | None,
+        Field(description="Digest of the stored content manifest, checked on every read."),
+    ] = None
+    size_bytes: Annotated[
+        ByteCount | None, Field(description="Sum of the sizes of the selected files.")
+    ] = None
+    size: Annotated[str | None, Field(max_length=16, description="sizeBytes for people.")] = None
+    files: Annotated[Count | None, Field(description="Number of selected files.")] = None
+    nodes: Annotated[
+        NodeCounts | None, Field(description="Live nodes that hold a verified copy.")
+    ] = None
+    node_label_key: Annotated[
+        str | None,
+        Field(
+            max_length=128,
+            description="Label that nodes carry while the version is verified on them.",
+        ),
+    ] = None
+    conditions: Annotated[
+        Conditions, Field(description="Ready means that the source has been resolved.")
+    ] = ()
+
+
+class ModelVersion(ApiModel):
+    """One immutable content of a model, and the object storage it comes from."""
+
+    plural: ClassVar[str] = "modelversions"
+    short_names: ClassVar[tuple[str, ...]] = ("mver",)
+    scope: ClassVar[str] = "Namespaced"
+    columns: ClassVar[tuple[Column, ...]] = (
+        Column("Model", ".spec.model", description="Id of the model."),
+        Column("Size", ".status.size", description="Bytes of the selected files."),
+        Column("Files", ".status.files", "integer", "Number of selected files."),
+        Column("Nodes", ".status.nodes.disk", "integer", "Nodes with a verified copy."),
+        Column(
+            "Ready",
+            '.status.conditions[?(@.type=="Ready")].status',
+            description="True once resolved.",
+        ),
+        Column(
+            "Status",
+            '.status.conditions[?(@.type=="Ready")].reason',
+            description="Why it is, or is not, ready.",
+        ),
+        Column("Digest", ".status.contentDigest", description="Content digest.", priority=1),
+        Column("Source", ".spec.source.uri", description="Where it comes from.", priority=1),
+        Column("Age", ".metadata.creationTimestamp", "date", "Time since creation."),
+    )
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.metadata.name.size() <= 63",
+            "the name must be at most 63 characters: it is used as a label value",
+        ),
+    )
+
+    spec: Annotated[ModelVersionSpec, Field(description="What the user wants.")]
+    status: Annotated[
+        ModelVersionStatus | None, Field(description="What the operator observed.")
+    ] = None

@@ -1,0 +1,1 @@
+"""A thin async layer over the official Kubernetes client."""

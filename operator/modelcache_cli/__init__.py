@@ -1,0 +1,1 @@
+"""`kubectl modelcache`: what people type."""

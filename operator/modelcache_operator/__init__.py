@@ -1,0 +1,1 @@
+"""The operator: resolves sources, places copies, grants reads, tells what is true."""

@@ -1,0 +1,1 @@
+"""Pure decisions over observed values; each returns what and why."""

@@ -1,0 +1,91 @@
+"""Observed objects as frozen values: parsed once at the border, read by every decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NewType
+
+from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheNodeStatus
+from modelcache_api.v1alpha1.model_cache import ModelCacheSpec, ModelCacheStatus
+from modelcache_api.v1alpha1.model_version import ModelVersionSpec, ModelVersionStatus
+
+NodeName = NewType("NodeName", str)
+Uid = NewType("Uid", str)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectKey:
+    """Namespace and name; unambiguous where a joined string would not be."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVersionView:
+    """A ModelVersion as observed."""
+
+    key: ObjectKey
+    uid: Uid
+    generation: int
+    spec: ModelVersionSpec
+    status: ModelVersionStatus
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCacheView:
+    """A ModelCache as observed."""
+
+    key: ObjectKey
+    uid: Uid
+    generation: int
+    spec: ModelCacheSpec
+    status: ModelCacheStatus
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CacheNodeView:
+    """A CacheNode as observed; its name is the Node's."""
+
+    name: NodeName
+    uid: Uid
+    spec: CacheNodeSpec
+    status: CacheNodeStatus
+
+
+@dataclass(frozen=True, slots=True)
+class TaintView:
+    """A taint of a Node."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """What placement needs of a Node."""
+
+    name: NodeName
+    uid: Uid
+    labels: Mapping[str, str]
+    taints: tuple[TaintView, ...] = ()
+    is_unschedulable: bool = False
+    is_ready: bool = True
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLeaseView:
+    """The Lease of one node's agent. `renewed_at` is the agent's clock."""
+
+    node: NodeName
+    node_uid: Uid
+    renewed_at: datetime
