@@ -1,0 +1,115 @@
+"""The command line: ``python -m modelcache_testbed up|down|status|build|env``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from modelcache_testbed.console import answer, say
+from modelcache_testbed.errors import TestbedError
+from modelcache_testbed.gobuild import ensure_built
+from modelcache_testbed.local_cluster import DEFAULT_NAME, LocalCluster
+from modelcache_testbed.profiles import DEFAULT_PROFILE, find_profile
+from modelcache_testbed.profiles.control_plane import DEFAULT_NODE_GRACE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_INTERRUPTED = 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="modelcache_testbed",
+        description="A real Kubernetes on this machine, kept outside the work tree.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    helps = {
+        "up": "bring the cluster up; prints the path of its kubeconfig last",
+        "down": "end it and delete its folder",
+        "status": "show the components and their logs",
+        "build": "build the programs that the cache lacks",
+        "env": "print the shell line that selects the cluster",
+    }
+    subparsers = {name: commands.add_parser(name, help=text) for name, text in helps.items()}
+    for subparser in subparsers.values():
+        subparser.add_argument("--profile", default=DEFAULT_PROFILE)
+        subparser.add_argument("--name", default=DEFAULT_NAME, help="name of the instance")
+        subparser.add_argument("--dir", type=Path, help="folder of the instance, in place of --name")
+    up = subparsers["up"]
+    up.add_argument("--nodes", default="", metavar="A,B,C", help="played nodes to register")
+    up.add_argument(
+        "--node-grace-seconds",
+        type=int,
+        default=DEFAULT_NODE_GRACE_SECONDS,
+        help="how long a silent node counts as Ready (new instances only)",
+    )
+    return parser
+
+
+def _cluster(options: argparse.Namespace) -> LocalCluster:
+    if options.dir:
+        return LocalCluster(options.dir, profile=options.profile)
+    return LocalCluster.named(options.name, profile=options.profile)
+
+
+def _up(options: argparse.Namespace) -> int:
+    cluster = _cluster(options)
+    cluster.up(
+        node_grace_seconds=options.node_grace_seconds,
+        node_names=[name for name in options.nodes.split(",") if name],
+    )
+    answer(str(cluster.kubeconfig))
+    return 0
+
+
+def _down(options: argparse.Namespace) -> int:
+    _cluster(options).down()
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    cluster = _cluster(options)
+    pids = cluster.status()
+    for name, pid in pids.items():
+        state = f"running, pid {pid}" if pid else "not running"
+        answer(f"{name:25} {state:22} {cluster.log_file(name)}")
+    if not pids:
+        say(f"there is no instance in {cluster.folder}")
+    return 0 if pids and all(pids.values()) else 1
+
+
+def _build(options: argparse.Namespace) -> int:
+    programs = find_profile(options.profile).programs()
+    ensure_built(programs)
+    for program in programs:
+        answer(f"{program.name} {program.version} {program.path}")
+    return 0
+
+
+def _env(options: argparse.Namespace) -> int:
+    answer(f"export KUBECONFIG={_cluster(options).kubeconfig}")
+    return 0
+
+
+_COMMANDS = {"up": _up, "down": _down, "status": _status, "build": _build, "env": _env}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; errors that a person can act on become one message."""
+    options = _parser().parse_args(arguments)
+    try:
+        find_profile(options.profile)
+        return _COMMANDS[options.command](options)
+    except TestbedError as error:
+        say(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted; run the same command again to go on, or down to clean up")
+        return _INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""The kinds of cluster. A profile is a module with the functions of ``Profile``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from modelcache_testbed.errors import UnknownProfile
+from modelcache_testbed.profiles import control_plane
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from modelcache_testbed.components import Component
+    from modelcache_testbed.instance import Instance
+    from modelcache_testbed.programs import Program
+
+
+class Profile(Protocol):
+    """What a profile's module offers; all of it may be called again at any time."""
+
+    def programs(self) -> Sequence[Program]:
+        """Return the programs that must be built first."""
+
+    def port_names(self) -> Sequence[str]:
+        """Return a name for each port that is needed."""
+
+    def prepare(self, instance: Instance) -> None:
+        """Write what the components read: keys, kubeconfigs, policies."""
+
+    def stages(self, instance: Instance) -> Sequence[Sequence[Component]]:
+        """Return the components; each stage is ready before the next starts."""
+
+    def kubeconfig(self, instance: Instance) -> Path:
+        """Return the administrator's kubeconfig."""
+
+
+DEFAULT_PROFILE = "control-plane"
+PROFILES: Mapping[str, Profile] = {DEFAULT_PROFILE: control_plane}
+
+
+def find_profile(name: str) -> Profile:
+    """Return a profile; UnknownProfile lists those that exist."""
+    if name not in PROFILES:
+        message = f"unknown profile {name!r}; there is: {', '.join(sorted(PROFILES))}"
+        raise UnknownProfile(message)
+    return PROFILES[name]

