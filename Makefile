@@ -1,0 +1,114 @@
+# The only entry point for people and CI.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RUN := $(BIN)/python
+STAMP := $(VENV)/.installed
+SOURCES := crds/modelcache_api crds/modelcache_kube operator agent e2e tests benchmarks
+PROFILE ?= control-plane
+TESTBED := $(RUN) -m modelcache_testbed
+K ?=
+DEFLAKE_ROUNDS ?= 10
+HYPOTHESIS_PROFILE ?= default
+export HYPOTHESIS_PROFILE
+
+.PHONY: help
+help: ## Show this list.
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+.PHONY: setup
+setup: $(STAMP) ## Create the virtual environment with the locked dependencies.
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ModelCache needs Python 3.11 or newer: set PYTHON=python3.11")'
+	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	@echo "installing locked dependencies into $(VENV)"
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/dev.txt
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: binaries
+binaries: setup ## Build the control plane's binaries into the cache (once, about 10 minutes).
+	@$(TESTBED) build --profile $(PROFILE)
+
+.PHONY: fmt
+fmt: setup ## Format and fix what can be fixed.
+	@$(BIN)/ruff format $(SOURCES)
+	@$(BIN)/ruff check --fix $(SOURCES)
+
+.PHONY: lint
+lint: setup ## Format check, lint, import contracts.
+	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/lint-imports --no-cache
+
+.PHONY: types
+types: setup ## mypy --strict.
+	@$(BIN)/mypy
+
+.PHONY: gen
+gen: setup ## Regenerate CRDs and the API reference.
+	@$(RUN) -m modelcache_api.crdgen --write crds
+	@$(RUN) -m modelcache_api.docgen --write docs/api.md
+
+.PHONY: gen-check
+gen-check: setup
+	@$(RUN) -m modelcache_api.crdgen --check crds
+	@$(RUN) -m modelcache_api.docgen --check docs/api.md
+
+.PHONY: lock
+lock: setup ## Refresh the lock of dependencies.
+	@$(BIN)/uv pip compile --quiet pyproject.toml --all-extras --group dev --generate-hashes \
+	  --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/dev.txt
+
+.PHONY: verify
+verify: gen-check lint types ## Everything that needs no run: generated files, lint, types, imports.
+	@echo "verify: all checks passed"
+
+.PHONY: test
+test: setup binaries ## All tests that this machine can run, real control plane included.
+	@$(RUN) -m pytest $(if $(K),-k "$(K)")
+
+.PHONY: test-fast
+test-fast: setup ## Unit and property tests only.
+	@$(RUN) -m pytest tests/unit tests/property $(if $(K),-k "$(K)")
+
+.PHONY: deflake
+deflake: setup binaries ## Repeat tests until one fails: make deflake K=expr.
+	@for round in $$(seq $(DEFLAKE_ROUNDS)); do echo "round $$round"; $(RUN) -m pytest -x -q $(if $(K),-k "$(K)") || exit 1; done
+
+.PHONY: e2e
+e2e: setup binaries ## End-to-end suites on the test bed, or on any cluster by KUBECONFIG_UNDER_TEST.
+	@$(RUN) -m pytest e2e $(if $(K),-k "$(K)")
+
+.PHONY: bench
+bench: setup ## Benchmarks: all, or NAME=s3-to-disk.
+	@$(RUN) benchmarks/run.py $(NAME)
+
+.PHONY: demo
+demo: setup binaries ## The main job on a real model and a real control plane.
+	@$(RUN) -m modelcache_testbed.demo
+
+.PHONY: demo-down
+demo-down: setup ## End the demo and remove everything it made.
+	@$(RUN) -m modelcache_testbed.demo --down
+
+.PHONY: cluster-up
+cluster-up: setup binaries ## Bring up a cluster: PROFILE=control-plane. Prints its KUBECONFIG.
+	@$(TESTBED) up --profile $(PROFILE)
+
+.PHONY: cluster-down
+cluster-down: setup ## End the cluster and remove its files.
+	@$(TESTBED) down
+
+.PHONY: cluster-status
+cluster-status: setup ## Say what runs.
+	@$(TESTBED) status
+
+.PHONY: clean
+clean: ## Remove the virtual environment and caches of tools.
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
