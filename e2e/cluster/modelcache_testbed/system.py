@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from dataclasses import dataclass
@@ -102,7 +103,10 @@ class System:
             "wait",
             "--for=condition=Established",
             "--timeout=30s",
-            *(f"crd/{name}.modelcache.io" for name in ("modelversions", "modelcaches", "cachenodes")),
+            *(
+                f"crd/{name}.modelcache.io"
+                for name in ("modelversions", "modelcaches", "cachenodes")
+            ),
         )
 
     def add_operator(
@@ -187,6 +191,12 @@ class System:
             identity = read_pid_file(pid_file)
             if identity is not None and identity.is_alive():
                 identity.end(grace_seconds=15)
+
+    def remove(self) -> None:
+        """End everything and delete the folder; nothing being there is fine."""
+        self.stop()
+        PortLedger(state_folder() / "ports.json").release(self.folder)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _environment() -> dict[str, str]:
