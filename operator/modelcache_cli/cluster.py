@@ -1,0 +1,63 @@
+"""Which cluster and namespace a command talks to, chosen as kubectl does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubernetes.aio.config import ConfigException, list_kube_config_contexts
+
+from modelcache_cli.errors import CliError
+from modelcache_kube import ConnectConfig, KubeClient, connect
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChoice:
+    """What the person gave; None means the default that kubectl has."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    namespace: str | None = None
+
+
+@asynccontextmanager
+async def open_cluster(choice: ClusterChoice) -> AsyncIterator[tuple[KubeClient, str]]:
+    """A client and the namespace to use.
+
+    Raises:
+        CliError: there is no usable kubeconfig or context.
+    """
+    path = _find_kubeconfig(choice)
+    try:
+        namespace = choice.namespace or _context_namespace(path, choice.context)
+        config = ConnectConfig(
+            kubeconfig=path, context=choice.context, user_agent="kubectl-modelcache"
+        )
+        async with connect(config) as kube:
+            yield kube, namespace
+    except ConfigException as error:
+        raise CliError(f"no usable kubeconfig at {path}: {error}") from error
+
+
+def _find_kubeconfig(choice: ClusterChoice) -> Path:
+    given = os.environ.get("KUBECONFIG")
+    path = choice.kubeconfig or Path(given or Path.home() / ".kube" / "config")
+    if not any(Path(part).exists() for part in str(path).split(os.pathsep)):
+        raise CliError(f"there is no kubeconfig at {path}: set KUBECONFIG or give --kubeconfig")
+    return path
+
+
+def _context_namespace(path: Path, context: str | None) -> str:
+    contexts, active = list_kube_config_contexts(  # type: ignore[no-untyped-call]
+        config_file=str(path)
+    )
+    chosen = active
+    if context is not None:
+        chosen = next((item for item in contexts or () if item["name"] == context), None)
+        if chosen is None:
+            known = ", ".join(sorted(item["name"] for item in contexts or ())) or "none"
+            raise CliError(f"context {context!r} is not in {path}; there is: {known}")
+    return str(((chosen or {}).get("context") or {}).get("namespace") or "default")

@@ -1,0 +1,87 @@
+"""`kubectl modelcache affinity`: what it prints, and what it says instead."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from modelcache_api.labels import make_node_label_key
+from modelcache_cli.__main__ import app
+from modelcache_cli.affinity import AffinityRequest, fetch_affinity
+from modelcache_cli.errors import CliError
+from modelcache_cli.output import Format, render
+from modelcache_operator.desired.affinity import build_node_affinity
+
+KEY = make_node_label_key("search", "minilm-v1", "sha256:" + "0" * 64)
+
+
+class KubeWith:
+    """Stands in for the client: one ModelCache or none."""
+
+    def __init__(self, status: dict[str, object] | None, *, exists: bool = True) -> None:
+        self._object = {"spec": {"stable": {"modelVersion": "minilm-v1"}}, "status": status}
+        self._exists = exists
+
+    async def get(self, resource, name, namespace=None):
+        return self._object if self._exists else None
+
+
+def request(*, required: bool = False) -> AffinityRequest:
+    return AffinityRequest("search", "minilm", "stable", required)
+
+
+async def test_preferred_affinity_names_the_label_with_its_tier() -> None:
+    kube = KubeWith(
+        {"tracks": [{"name": "stable", "modelVersion": "minilm-v1", "nodeLabelKey": KEY}]}
+    )
+    affinity = await fetch_affinity(kube, request())
+    assert affinity == {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "weight": 20,
+                "preference": {
+                    "matchExpressions": [{"key": KEY, "operator": "In", "values": ["disk"]}]
+                },
+            }
+        ]
+    }
+
+
+async def test_required_affinity_holds_a_term_for_each_key() -> None:
+    affinity = build_node_affinity(["b", "a", "b"], required=True)
+    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert [t["matchExpressions"][0]["key"] for t in terms] == ["a", "b"]
+
+
+async def test_unknown_cache_is_named_with_the_cure() -> None:
+    with pytest.raises(CliError, match=r"no ModelCache 'minilm' in namespace 'search'.*get model"):
+        await fetch_affinity(KubeWith(None, exists=False), request())
+
+
+async def test_unknown_content_says_why() -> None:
+    condition = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "AuthFailed",
+        "message": "the store refused the key",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    with pytest.raises(CliError, match="AuthFailed: the store refused the key"):
+        await fetch_affinity(KubeWith({"conditions": [condition]}), request())
+
+
+def test_yaml_and_json_say_the_same() -> None:
+    document = build_node_affinity([KEY])
+    assert yaml.safe_load(render(document, Format.YAML)) == document
+    assert json.loads(render(document, Format.JSON)) == document
+
+
+def test_missing_kubeconfig_is_one_line_without_traceback(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    result = CliRunner().invoke(app, ["affinity", "minilm"])
+    assert result.exit_code == 1
+    assert "there is no kubeconfig at" in result.output
+    assert "Traceback" not in result.output
