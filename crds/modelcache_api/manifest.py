@@ -24,12 +24,17 @@ _DIGEST_PREFIX: Final = "sha256:"
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file as the source lists it. `etag` is an opaque change token, never a checksum."""
+    """One file as the source lists it. `etag` is an opaque change token, never a checksum.
+
+    `key` is the object's key where it is not the prefix and the path: `s3://b/exp/model.pkl` may
+    name one object or a folder, and only the listing knows. It is no part of the identity.
+    """
 
     path: str
     size_bytes: int
     etag: str | None = None
     version_id: str | None = None
+    key: str | None = None
 
     @property
     def identity(self) -> str:
@@ -141,7 +146,7 @@ def describe_difference(source: SourceManifest, content: ContentManifest) -> str
 
 def pack_source(manifest: SourceManifest) -> bytes:
     """Compressed and deterministic; read back by `unpack_source`."""
-    return _pack([[f.path, f.size_bytes, f.etag, f.version_id] for f in manifest.files])
+    return _pack([[f.path, f.size_bytes, f.etag, f.version_id, f.key] for f in manifest.files])
 
 
 def unpack_source(data: bytes) -> SourceManifest:
