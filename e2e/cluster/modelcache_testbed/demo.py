@@ -15,6 +15,12 @@ from modelcache_testbed.console import answer, say
 from modelcache_testbed.errors import TestbedError
 from modelcache_testbed.folders import state_folder
 from modelcache_testbed.local_cluster import LocalCluster
+from modelcache_testbed.models import (
+    build_cache,
+    build_namespace,
+    build_secret,
+    build_version,
+)
 from modelcache_testbed.programs import kubectl
 from modelcache_testbed.seaweed import Seaweed
 from modelcache_testbed.system import System
@@ -246,40 +252,17 @@ class Demo:
 
 def build_documents(store: Seaweed) -> list[dict[str, Any]]:
     """Namespace, Secret, ModelVersion and ModelCache of the demo."""
-    namespaced = {"namespace": TEAM}
-    source = {
-        "uri": f"s3://{_BUCKET}/{_PREFIX}",
-        "endpoint": store.endpoint,
-        "credentialsSecretRef": {"name": "models-s3"},
-    }
-    keys = {
-        "AWS_ACCESS_KEY_ID": store.access_key,
-        "AWS_SECRET_ACCESS_KEY": store.secret_key,
-    }
-    group = "modelcache.io/v1alpha1"
     return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}},
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "models-s3", **namespaced},
-            "stringData": keys,
-        },
-        {
-            "apiVersion": group,
-            "kind": "ModelVersion",
-            "metadata": {"name": "minilm-v1", **namespaced},
-            "spec": {"model": "sentence-transformers/all-MiniLM-L6-v2", "source": source},
-        },
-        {
-            "apiVersion": group,
-            "kind": "ModelCache",
-            "metadata": {"name": "minilm", **namespaced},
-            "spec": {
-                "stable": {"modelVersion": "minilm-v1"},
-                "placement": {"copies": 2, "nodeSelector": {"pool": "gpu"}},
-            },
-        },
+        build_namespace(TEAM),
+        build_secret(TEAM, store),
+        build_version(
+            TEAM,
+            "minilm-v1",
+            f"s3://{_BUCKET}/{_PREFIX}",
+            store.endpoint,
+            model="sentence-transformers/all-MiniLM-L6-v2",
+        ),
+        build_cache(TEAM, "minilm", "minilm-v1", copies=2, nodeSelector={"pool": "gpu"}),
     ]
 
 
