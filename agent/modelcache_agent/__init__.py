@@ -1,0 +1,1 @@
+"""The node agent: fetches, verifies, holds and labels model weights."""

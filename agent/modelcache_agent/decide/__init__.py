@@ -1,0 +1,1 @@
+"""Pure decisions of the agent: no I/O, no clock, no randomness."""

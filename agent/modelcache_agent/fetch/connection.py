@@ -1,0 +1,269 @@
+"""HTTP/1.1 over checked addresses: keep-alive connections of one stream, and redirects.
+
+One `ConnectionCache` belongs to one stream thread; only `Reply.abort` may be called from others.
+"""
+
+from __future__ import annotations
+
+import http.client
+import select
+import socket
+import ssl
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from modelcache_agent.fetch.address import connect
+from modelcache_agent.fetch.origin import DEFAULT_PORTS, Origin, next_url, origin_of, split_url
+from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
+from modelcache_api.names import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from urllib.parse import SplitResult
+
+    from modelcache_agent.fetch.config import FetchConfig
+
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_MAX_IDLE: Final = 4
+# What may go to another origin after a redirect; a grant's headers may hold credentials.
+_SAFE_HEADERS: Final = frozenset({"range", "if-match", "user-agent"})
+
+
+class Reply:
+    """One response; its body is read straight into the caller's memory."""
+
+    def __init__(
+        self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
+    ) -> None:
+        self._connection = connection
+        self._response = response
+        self._unread = response.length
+        self.status = response.status
+        self.is_finished = False
+
+    def header(self, name: str) -> str | None:
+        """A header's value, or None."""
+        return self._response.getheader(name)
+
+    @property
+    def content_length(self) -> int | None:
+        """Announced body bytes that are still to come; None if not announced."""
+        return self._unread
+
+    def read_into(self, view: memoryview) -> int:
+        """At most one read from the socket; 0 at the body's end. Raises OSError, HTTPException."""
+        if self._response.fp is None:
+            return 0
+        if self._response.chunked:
+            data = self._response.read1(min(len(view), 1 << 20))
+            view[: len(data)] = data
+            self.is_finished = self._response.fp is None
+            return len(data)
+        if self._unread is not None:
+            view = view[: self._unread]
+        if not view:
+            return 0
+        # HTTPResponse.readinto would block until the view is full; one read at a time keeps the
+        # count of received bytes true for the watch on stalled streams.
+        count: int = self._response.fp.readinto1(view)
+        if self._unread is not None:
+            self._unread -= count
+            self.is_finished = self._unread == 0
+        return count
+
+    def read_beginning(self, limit: int) -> bytes:
+        """At most `limit` bytes of the body; what fails or is late is left out."""
+        body = bytearray(limit)
+        filled = 0
+        try:
+            while filled < limit:
+                count = self.read_into(memoryview(body)[filled:])
+                if count == 0:
+                    break
+                filled += count
+        except (OSError, http.client.HTTPException):
+            self.is_finished = False
+        return bytes(body[:filled])
+
+    @property
+    def may_be_reused(self) -> bool:
+        """True if the connection is at a message boundary and stays open."""
+        done = self.is_finished or self._unread == 0
+        return done and not self._response.will_close and self._connection.sock is not None
+
+    def close(self) -> None:
+        """Give up the response; the connection stays with its cache."""
+        self._response.close()
+
+
+class ConnectionCache:
+    """Connections of one stream thread, the idle ones kept for the next request."""
+
+    def __init__(
+        self,
+        config: FetchConfig,
+        on_socket: Callable[[socket.socket | None], None],
+        on_open: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._on_socket = on_socket
+        self._on_open = on_open
+        self._idle: OrderedDict[Origin, http.client.HTTPConnection] = OrderedDict()
+        self._contexts: dict[str | None, ssl.SSLContext] = {}
+
+    def get(self, url: str, headers: Mapping[str, str], ca_bundle: str | None) -> Exchange:
+        """Send GET, follow redirects, and return the exchange with its first final response.
+
+        Raises:
+            RefusalError: unreachable, TLS, forbidden address or redirect.
+            OSError, HTTPException: the connection broke before a response.
+        """
+        sent = dict(headers)
+        for _ in range(self._config.max_redirects + 1):
+            parts = split_url(url)
+            origin = origin_of(parts, ca_bundle)
+            reply, connection = self._request(origin, parts, sent)
+            if reply.status not in _REDIRECTS:
+                return Exchange(self, origin, connection, reply)
+            location = reply.header("Location")
+            Exchange(self, origin, connection, reply).close()
+            url = next_url(url, location)
+            if origin_of(split_url(url), ca_bundle) != origin:
+                sent = {k: v for k, v in sent.items() if k.lower() in _SAFE_HEADERS}
+        message = f"more than {self._config.max_redirects} redirects"
+        raise RefusalError(Refusal(Reason.SOURCE_ERROR, message, Cure.NONE))
+
+    def put_back(self, origin: Origin, connection: http.client.HTTPConnection) -> None:
+        """Keep an idle connection; the least recently used one goes when there are too many."""
+        self._on_socket(None)
+        previous = self._idle.pop(origin, None)
+        if previous is not None:
+            previous.close()
+        self._idle[origin] = connection
+        while len(self._idle) > _MAX_IDLE:
+            self._idle.popitem(last=False)[1].close()
+
+    def discard(self, connection: http.client.HTTPConnection) -> None:
+        """Close a connection that is in an unknown state."""
+        self._on_socket(None)
+        connection.close()
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        while self._idle:
+            self._idle.popitem()[1].close()
+
+    def _request(
+        self, origin: Origin, parts: SplitResult, headers: Mapping[str, str]
+    ) -> tuple[Reply, http.client.HTTPConnection]:
+        target = parts.path or "/"
+        if parts.query:
+            target = f"{target}?{parts.query}"
+        connection = self._take_idle(origin)
+        if connection is not None:
+            try:
+                return _exchange(connection, target, headers), connection
+            except (OSError, http.client.HTTPException):
+                # The server may close an idle connection at any moment: one fresh try is free.
+                self.discard(connection)
+        connection = self._open(origin)
+        try:
+            return _exchange(connection, target, headers), connection
+        except BaseException:
+            self.discard(connection)
+            raise
+
+    def _take_idle(self, origin: Origin) -> http.client.HTTPConnection | None:
+        connection = self._idle.pop(origin, None)
+        if connection is None or connection.sock is None:
+            return None
+        readable, _, _ = select.select([connection.sock], [], [], 0)
+        if readable:  # closed by the server, or it talks out of turn
+            connection.close()
+            return None
+        self._on_socket(connection.sock)
+        return connection
+
+    def _open(self, origin: Origin) -> http.client.HTTPConnection:
+        config = self._config
+        sock = connect(origin.host, origin.port, config.connect_timeout_seconds)
+        self._on_socket(sock)
+        if origin.scheme == "https":
+            sock = self._wrap(sock, origin)
+        sock.settimeout(config.response_timeout_seconds)
+        connection = http.client.HTTPConnection(origin.host, origin.port)
+        connection.default_port = DEFAULT_PORTS[origin.scheme]
+        connection.auto_open = 0  # a reconnect would skip the check of the address
+        connection.sock = sock
+        self._on_open()
+        return connection
+
+    def _wrap(self, sock: socket.socket, origin: Origin) -> ssl.SSLSocket:
+        context = self._context(origin.ca_bundle)
+        wrapped = context.wrap_socket(
+            sock, server_hostname=origin.host, do_handshake_on_connect=False
+        )
+        self._on_socket(wrapped)
+        try:
+            wrapped.do_handshake()
+        except ssl.SSLError as error:
+            wrapped.close()
+            is_final = isinstance(error, ssl.SSLCertVerificationError)
+            message = f"TLS with {quote(origin.host, 100)} failed: {_tls_cause(error)}"
+            cure = Cure.NONE if is_final else Cure.RETRY
+            raise RefusalError(Refusal(Reason.TLS_FAILED, message, cure)) from None
+        except BaseException:
+            wrapped.close()
+            raise
+        return wrapped
+
+    def _context(self, ca_bundle: str | None) -> ssl.SSLContext:
+        context = self._contexts.get(ca_bundle)
+        if context is None:
+            try:
+                context = ssl.create_default_context(cadata=ca_bundle)
+            except (ssl.SSLError, ValueError):
+                message = "the CA bundle holds no usable certificate"
+                raise RefusalError(Refusal(Reason.TLS_FAILED, message, Cure.NONE)) from None
+            if len(self._contexts) >= _MAX_IDLE:
+                self._contexts.clear()
+            self._contexts[ca_bundle] = context
+        return context
+
+
+class Exchange:
+    """A response together with the connection it must be given back to."""
+
+    def __init__(
+        self,
+        cache: ConnectionCache,
+        origin: Origin,
+        connection: http.client.HTTPConnection,
+        reply: Reply,
+    ) -> None:
+        self._cache = cache
+        self._origin = origin
+        self._connection = connection
+        self.reply = reply
+
+    def close(self) -> None:
+        """Keep the connection if it is at a message boundary, else close it."""
+        reusable = self.reply.may_be_reused
+        self.reply.close()
+        if reusable:
+            self._cache.put_back(self._origin, self._connection)
+        else:
+            self._cache.discard(self._connection)
+
+
+def _exchange(
+    connection: http.client.HTTPConnection, target: str, headers: Mapping[str, str]
+) -> Reply:
+    connection.request("GET", target, headers=dict(headers))
+    return Reply(connection, connection.getresponse())
+
+
+def _tls_cause(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate not accepted: {error.verify_message[:120]}"
+    return (error.reason or "handshake failed").replace("_", " ").lower()[:120]

@@ -1,0 +1,83 @@
+"""The last steps of a file: whole digest, content, fsync. Nothing is reported before all passed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from modelcache_agent.decide.content_check import (
+    describe_content_fault,
+    describe_foreign_content,
+    header_bytes_needed,
+    is_weights_name,
+)
+from modelcache_agent.fetch.file_state import Phase
+from modelcache_agent.fetch.job import FetchedFile
+from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
+from modelcache_api.names import Reason
+
+if TYPE_CHECKING:
+    from modelcache_agent.fetch.file_state import FileState
+    from modelcache_agent.fetch.scheduler import Scheduler
+
+
+def refuse_foreign_beginning(file: FileState, view: memoryview) -> None:
+    """Check the content as soon as its first piece is there, before the rest is fetched.
+
+    Raises:
+        RefusalError: NotAModel.
+    """
+    head = bytes(view[:512])
+    if header_bytes_needed(file.path, file.size_bytes, head) > len(view):
+        if (kind := describe_foreign_content(head)) is not None and is_weights_name(file.path):
+            raise _not_a_model(file, f"it is {kind}")
+        return
+    fault = describe_content_fault(
+        file.path, file.size_bytes, lambda offset, length: bytes(view[offset : offset + length])
+    )
+    if fault is not None:
+        raise _not_a_model(file, fault)
+    file.content_checked = True
+
+
+def finish_file(scheduler: Scheduler, file: FileState) -> None:
+    """Verify the whole file and make it durable.
+
+    Raises:
+        RefusalError: DigestMismatch (the first one restarts the file), NotAModel, StoreError.
+    """
+    sha256 = file.sha256.hexdigest()
+    expected = file.expected_sha256()
+    if expected is not None and sha256 != expected:
+        _refuse_digest(scheduler, file, sha256, expected)
+    if not file.content_checked:
+        fault = describe_content_fault(file.path, file.size_bytes, file.partial.read_bytes)
+        if fault is not None:
+            raise _not_a_model(file, fault)
+    file.partial.sync()
+    file.fingerprint = file.partial.fingerprint()
+    file.partial.close()
+    file.journal.close()
+    file.result = FetchedFile(
+        path=file.path,
+        size_bytes=file.size_bytes,
+        sha256=sha256,
+        pieces=tuple(digest.hex() for digest in file.digests if digest is not None),
+        partial_path=file.partial.location,
+    )
+    file.phase = Phase.FINISHED
+
+
+def _refuse_digest(scheduler: Scheduler, file: FileState, found: str, expected: str) -> None:
+    file.digest_retries += 1
+    cure = Cure.NONE
+    if file.digest_retries == 1:
+        file.journal.start()
+        scheduler.restart_file(file)
+        cure = Cure.RETRY
+    message = f"{quote(file.path)}: the file has sha256 {found}, expected {expected}"
+    raise RefusalError(Refusal(Reason.DIGEST_MISMATCH, message, cure))
+
+
+def _not_a_model(file: FileState, fault: str) -> RefusalError:
+    message = f"{quote(file.path)} is not a model: {fault}"
+    return RefusalError(Refusal(Reason.NOT_A_MODEL, message, Cure.NONE))

@@ -1,0 +1,180 @@
+"""Reads one part of one file from the source, piece by piece, into buffers."""
+
+from __future__ import annotations
+
+import http.client
+from typing import TYPE_CHECKING, Final
+
+from modelcache_agent.decide.content_check import SNIFF_BYTES
+from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
+from modelcache_agent.fetch.s3_error import MAX_ERROR_BODY_BYTES
+from modelcache_agent.fetch.scheduler import StoppedError
+from modelcache_agent.fetch.verdict import (
+    Ask,
+    Head,
+    if_match_value,
+    judge_failure,
+    judge_foreign_body,
+    judge_success,
+)
+from modelcache_api.names import Reason
+
+if TYPE_CHECKING:
+    from modelcache_agent.fetch.clock import Clock
+    from modelcache_agent.fetch.connection import ConnectionCache, Exchange, Reply
+    from modelcache_agent.fetch.counters import CounterBoard
+    from modelcache_agent.fetch.job_state import JobState
+    from modelcache_agent.fetch.watch import StreamWatch
+    from modelcache_api.wire import GrantedFile
+
+_USER_AGENT: Final = "modelcache-agent"
+_SUCCESSES: Final = (200, 206)
+_MAX_HEADER_LENGTH: Final = 256
+
+
+class RangesIgnoredError(Exception):
+    """The server sent the whole file where a part of it was asked for."""
+
+
+class PartReader:
+    """One response, read in order. Everything that can go wrong is a RefusalError."""
+
+    def __init__(
+        self,
+        cache: ConnectionCache,
+        watch: StreamWatch,
+        clock: Clock,
+        counters: CounterBoard,
+    ) -> None:
+        self._cache = cache
+        self._watch = watch
+        self._clock = clock
+        self._counters = counters
+        self._exchange: Exchange | None = None
+
+    def open(self, job: JobState, grant: GrantedFile, ask: Ask) -> int:
+        """Send the request and judge the answer; returns the offset after the last byte to come.
+
+        Raises:
+            RefusalError, StoppedError, RangesIgnoredError
+        """
+        self._job, self._ask = job, ask
+        self._counters.add("requests")
+        self._watch.start_waiting()
+        try:
+            exchange = self._cache.get(grant.url, _headers(grant, ask), job.spec.ca_bundle)
+        except RefusalError as error:
+            self._raise_if_stopped()
+            refusal = error.refusal
+            message = f"{quote(ask.path)}: {refusal.message}"
+            raise RefusalError(Refusal(refusal.reason, message, refusal.cure)) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise self._broken(error, "before an answer") from None
+        self._exchange = exchange
+        return self._judge(exchange)
+
+    def _judge(self, exchange: Exchange) -> int:
+        reply, ask = exchange.reply, self._ask
+        head = Head(
+            status=reply.status,
+            etag=_bounded(reply.header("ETag")),
+            content_range=_bounded(reply.header("Content-Range")),
+            content_length=reply.content_length,
+            retry_after=_bounded(reply.header("Retry-After")),
+            date=_bounded(reply.header("Date")),
+            received_at=self._clock.now(),
+        )
+        if head.status not in _SUCCESSES:
+            body = reply.read_beginning(MAX_ERROR_BODY_BYTES)
+            self._raise_if_stopped()
+            raise RefusalError(judge_failure(ask, head, body))
+        verdict = judge_success(ask, head)
+        if isinstance(verdict, Refusal):
+            raise RefusalError(judge_foreign_body(ask, verdict, reply.read_beginning(SNIFF_BYTES)))
+        if verdict.start != ask.start or verdict.end > ask.end:
+            raise RangesIgnoredError
+        self._end = verdict.end
+        return self._end
+
+    def read(self, view: memoryview, offset: int) -> None:
+        """Fill the view with the next bytes of the body, which lie at `offset` of the file.
+
+        Raises:
+            RefusalError: the body ended early or stalled. StoppedError.
+        """
+        reply, watch = self._reply(), self._watch
+        filled, wanted = 0, len(view)
+        watch.start_waiting()
+        try:
+            while filled < wanted:
+                count = reply.read_into(view[filled:])
+                if count == 0:
+                    break
+                filled += count
+                watch.received += count
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise self._broken(error, self._came(offset + filled)) from None
+        finally:
+            watch.stop_waiting()
+            self._counters.add("network_bytes", filled)
+        if filled < wanted:
+            raise self._broken(None, self._came(offset + filled))
+        self._raise_if_stopped()
+
+    def expect_end(self) -> None:
+        """Refuse a body that goes on behind the asked range. Raises RefusalError."""
+        reply = self._reply()
+        if reply.is_finished or self._end < self._ask.end:
+            return
+        if reply.read_beginning(1):
+            ask = self._ask
+            message = f"{quote(ask.path)}: expected {ask.end - ask.start} bytes, received more"
+            raise RefusalError(Refusal(Reason.TRANSFER_FAILED, message))
+
+    def close(self) -> None:
+        """End the exchange; a connection at a message boundary is kept for the next request."""
+        self._watch.stop_waiting()
+        if self._exchange is not None:
+            self._exchange.close()
+            self._exchange = None
+
+    def _reply(self) -> Reply:
+        if self._exchange is None:
+            message = "open() comes first"
+            raise RuntimeError(message)
+        return self._exchange.reply
+
+    def _came(self, offset: int) -> str:
+        ask = self._ask
+        return (
+            f"expected {ask.end - ask.start} bytes ({ask.start}-{ask.end - 1}),"
+            f" received {offset - ask.start}"
+        )
+
+    def _broken(self, error: Exception | None, what: str) -> RefusalError | StoppedError:
+        if self._job.is_stopped:
+            return StoppedError()
+        name = quote(self._ask.path)
+        if self._watch.was_stalled or isinstance(error, TimeoutError):
+            self._watch.was_stalled = False
+            message = f"{name}: the transfer stalled: {what}"
+            return RefusalError(Refusal(Reason.TRANSFER_STALLED, message))
+        message = f"{name}: the connection broke: {what}"
+        return RefusalError(Refusal(Reason.TRANSFER_FAILED, message, Cure.RETRY))
+
+    def _raise_if_stopped(self) -> None:
+        if self._job.is_stopped:
+            raise StoppedError
+
+
+def _headers(grant: GrantedFile, ask: Ask) -> dict[str, str]:
+    headers = {"User-Agent": _USER_AGENT, **grant.headers}
+    headers["Range"] = f"bytes={ask.start}-{ask.end - 1}"
+    etag = if_match_value(ask.etag)
+    if etag is not None:
+        headers["If-Match"] = etag
+    return headers
+
+
+def _bounded(value: str | None) -> str | None:
+    return None if value is None else value[:_MAX_HEADER_LENGTH]

@@ -1,0 +1,200 @@
+"""One stream: a thread that takes tasks until the engine closes.
+
+The heavy steps (socket reads, both hashes, disk writes) all run without the interpreter's lock, so
+the streams share the machine's cores.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from blake3 import blake3
+
+from modelcache_agent.decide.transfer_plan import piece_length
+from modelcache_agent.fetch.connection import ConnectionCache
+from modelcache_agent.fetch.finish import finish_file, refuse_foreign_beginning
+from modelcache_agent.fetch.job_state import FetchPart, OpenFile, ProvePiece
+from modelcache_agent.fetch.part_reader import PartReader, RangesIgnoredError
+from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
+from modelcache_agent.fetch.scheduler import StoppedError
+from modelcache_agent.fetch.verdict import Ask
+from modelcache_api.manifest import PIECE_BYTES
+from modelcache_api.names import Reason
+
+if TYPE_CHECKING:
+    from modelcache_agent.fetch.buffers import Buffer
+    from modelcache_agent.fetch.clock import Clock
+    from modelcache_agent.fetch.config import FetchConfig
+    from modelcache_agent.fetch.counters import CounterBoard
+    from modelcache_agent.fetch.file_state import FileState
+    from modelcache_agent.fetch.grants import GrantDesk
+    from modelcache_agent.fetch.job_state import JobState, Task
+    from modelcache_agent.fetch.scheduler import Scheduler
+    from modelcache_agent.fetch.watch import StreamWatch
+
+_log = logging.getLogger(__name__)
+
+
+class Stream:
+    """Body of one stream thread."""
+
+    def __init__(
+        self,
+        config: FetchConfig,
+        scheduler: Scheduler,
+        desk: GrantDesk,
+        watch: StreamWatch,
+        clock: Clock,
+        counters: CounterBoard,
+    ) -> None:
+        self._scheduler = scheduler
+        self._desk = desk
+        self._watch = watch
+        self._clock = clock
+        self._counters = counters
+        self._cache = ConnectionCache(config, watch.set_socket, lambda: counters.add("connections"))
+
+    def run(self) -> None:
+        """Take tasks until the engine closes. Never raises."""
+        while (task := self._scheduler.next_task()) is not None:
+            self._watch.begin(task.job)
+            try:
+                self._perform(task)
+            except StoppedError:
+                pass
+            except RefusalError as error:
+                self._scheduler.attempt_failed(task.job, task.file, error.refusal)
+            except Exception as error:  # noqa: BLE001 - a bug costs its job, never the stream
+                _log.exception("a stream failed unexpectedly")
+                message = f"{quote(task.file.path)}: internal error: {type(error).__name__}"
+                refusal = Refusal(Reason.TRANSFER_FAILED, message, Cure.NONE)
+                self._scheduler.attempt_failed(task.job, task.file, refusal)
+            finally:
+                self._watch.end()
+                self._scheduler.end_task(task)
+        self._cache.close()
+
+    def _perform(self, task: Task) -> None:
+        match task:
+            case OpenFile(_, file):
+                self._open(file)
+            case ProvePiece(job, file, piece):
+                self._prove(job, file, piece)
+            case FetchPart(job, file, part):
+                self._fetch(job, file, part.first_piece, part.first_piece + part.pieces)
+        if self._scheduler.may_finish(task.file):
+            finish_file(self._scheduler, task.file)
+            self._counters.add("verified_bytes", task.file.size_bytes)
+
+    def _open(self, file: FileState) -> None:
+        revived = file.written_down()
+        exists = revived is not None or file.partial.fingerprint() is not None
+        known = file.journal.load() if exists and revived is None else None
+        if revived is None and known is None:
+            file.partial.discard()
+        try:
+            file.partial.open()
+        except RefusalError as error:
+            if error.refusal.reason is Reason.INSUFFICIENT_SPACE:
+                file.partial.discard()
+                file.journal.discard()
+            raise
+        file.journal.resume(revived or known or {})
+        self._scheduler.opened(file, known)
+
+    def _prove(self, job: JobState, file: FileState, piece: int) -> None:
+        delivered = False
+        buffer = None
+        try:
+            buffer = self._scheduler.acquire(job, file, piece)
+            length = piece_length(file.size_bytes, piece)
+            count = file.partial.read(piece, buffer)
+            self._counters.add("proved_bytes", count)
+            digest = blake3(buffer.view[:length]).digest()
+            if count == length and digest == file.digests[piece]:
+                delivered = True
+                self._deliver(job, file, piece, digest, buffer)
+            else:
+                self._scheduler.release(buffer)
+                self._counters.add("refetched_bytes", length)
+        finally:
+            if not delivered:
+                self._scheduler.give_up(file, piece, piece + 1)
+
+    def _fetch(self, job: JobState, file: FileState, first: int, end: int) -> None:
+        """Read the pieces [first, end) by one request."""
+        reader = PartReader(self._cache, self._watch, self._clock, self._counters)
+        current = first
+        try:
+            grant = self._desk.get(job, file)
+            ask = Ask(
+                file.path,
+                file.size_bytes,
+                file.spec.source.etag,
+                first * PIECE_BYTES,
+                min(end * PIECE_BYTES, file.size_bytes),
+            )
+            last_byte = reader.open(job, grant, ask)
+            while current < end and self._end_of(file, current) <= last_byte:
+                self._fetch_piece(job, file, current, reader, is_last=current == end - 1)
+                current += 1
+            if current == first:
+                message = f"{quote(file.path)}: the answer holds less than one piece"
+                raise RefusalError(Refusal(Reason.TRANSFER_FAILED, message))
+        except RangesIgnoredError:
+            self._scheduler.read_whole(file)
+        finally:
+            reader.close()
+            self._scheduler.give_up(file, current, end)
+
+    def _fetch_piece(
+        self, job: JobState, file: FileState, piece: int, reader: PartReader, *, is_last: bool
+    ) -> None:
+        length = piece_length(file.size_bytes, piece)
+        buffer = self._scheduler.acquire(job, file, piece)
+        try:
+            view = buffer.view[:length]
+            reader.read(view, piece * PIECE_BYTES)
+            if is_last:
+                reader.expect_end()
+            digest = blake3(view).digest()
+            self._check_piece(file, piece, digest)
+            if piece == 0:
+                refuse_foreign_beginning(file, view)
+            file.partial.write(piece, buffer)
+        except BaseException:
+            self._counters.add("refetched_bytes", length)
+            self._scheduler.release(buffer)
+            raise
+        file.journal.append(piece, digest)
+        self._deliver(job, file, piece, digest, buffer)
+
+    def _check_piece(self, file: FileState, piece: int, digest: bytes) -> None:
+        """Compare with the content manifest; one mismatch is a retry, the second is final."""
+        expected = file.expected_piece(piece)
+        if expected is None or digest == expected:
+            return
+        again = piece in file.mismatched
+        file.mismatched.add(piece)
+        message = (
+            f"{quote(file.path)}: piece {piece} has blake3 {digest.hex()},"
+            f" expected {expected.hex()}"
+        )
+        raise RefusalError(
+            Refusal(Reason.DIGEST_MISMATCH, message, Cure.NONE if again else Cure.RETRY)
+        )
+
+    def _deliver(
+        self, job: JobState, file: FileState, piece: int, digest: bytes, buffer: Buffer
+    ) -> None:
+        """Park the piece; then, if nobody else does, hash all that is ready in file order."""
+        if not self._scheduler.park(job, file, piece, digest, buffer):
+            return
+        while (ready := self._scheduler.next_for_digest(file)) is not None:
+            file.sha256.update(ready.view[: piece_length(file.size_bytes, file.next_hash)])
+            self._scheduler.entered_digest(file, ready)
+
+    @staticmethod
+    def _end_of(file: FileState, piece: int) -> int:
+        return min((piece + 1) * PIECE_BYTES, file.size_bytes)
