@@ -1,0 +1,111 @@
+"""Whether a newcomer may come, has to wait, or makes others leave. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from modelcache_agent.decide.actions import EntryView
+from modelcache_agent.decide.victims import choose_victims
+from modelcache_api.names import EntryState, Reason
+from modelcache_api.quantities import format_bytes
+
+if TYPE_CHECKING:
+    from modelcache_agent.decide.ledger import Ledger
+    from modelcache_agent.decide.policies import EvictionPolicy
+    from modelcache_agent.decide.world import Held
+    from modelcache_api.v1alpha1.cache_node import EntrySpec
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The book while a plan is being made.
+
+    `leaving` are contents on their way out, whose bytes are coming; `promised_bytes` of those are
+    meant for newcomers that already wait. `unused` may give way to newcomers.
+    """
+
+    ledger: Ledger
+    free_bytes: int
+    policy: EvictionPolicy
+    unused: tuple[Held, ...] = ()
+    leaving: frozenset[str] = frozenset()
+    condemned_before: frozenset[str] = frozenset()
+    promised_bytes: int = 0
+    fell_short: bool = False
+
+    @property
+    def now_bytes(self) -> int:
+        """What may be promised at once: within the capacity and the file system's free space."""
+        return min(self.ledger.available_bytes, self.free_bytes - self.ledger.reserved_bytes)
+
+    @property
+    def soon_bytes(self) -> int:
+        """What may be promised once everything that leaves is gone."""
+        return self.now_bytes + self.ledger.freed_bytes(self.leaving) - self.promised_bytes
+
+
+def describe_never_fits(entry: EntrySpec, ledger: Ledger) -> str | None:
+    """Why the entry can never be held here, or None."""
+    if entry.size_bytes <= ledger.capacity_bytes:
+        return None
+    return (
+        f"needs {_amount(entry.size_bytes)}, the whole capacity is "
+        f"{_amount(ledger.capacity_bytes)}: give the cache more disk or place it elsewhere"
+    )
+
+
+def shed(room: Room) -> Room:
+    """Contents leave while the cache holds more than its capacity, as after it was lowered."""
+    excess = -(room.ledger.available_bytes + room.ledger.freed_bytes(room.leaving))
+    return room if excess <= 0 else _make_room(room, excess) or replace(room, fell_short=True)
+
+
+def admit(room: Room, entry: EntrySpec) -> tuple[Room, EntryView | None]:
+    """The room after the entry was considered, and why it waits (None: fetch it now)."""
+    needed = room.ledger.needed_bytes(entry.uid, entry.size_bytes)
+    if needed > room.soon_bytes:
+        larger = _make_room(room, needed - room.soon_bytes)
+        if larger is None:
+            return replace(room, fell_short=True), _view(
+                entry, EntryState.FAILED, Reason.INSUFFICIENT_SPACE, _arithmetic(room, needed)
+            )
+        room = larger
+    if needed > max(0, room.now_bytes):
+        message = f"waits until {_amount(needed)} are released"
+        waiting = replace(room, promised_bytes=room.promised_bytes + needed)
+        return waiting, _view(entry, EntryState.PENDING, Reason.WAITING, message)
+    return replace(room, ledger=room.ledger.reserve(entry.uid, entry.size_bytes)), None
+
+
+def _make_room(room: Room, missing_bytes: int) -> Room | None:
+    candidates = tuple(held for held in room.unused if held.digest not in room.leaving)
+    victims = choose_victims(
+        candidates,
+        missing_bytes,
+        ledger=room.ledger,
+        leaving=room.leaving,
+        condemned=room.condemned_before,
+        policy=room.policy,
+    )
+    return None if victims is None else replace(room, leaving=room.leaving | victims)
+
+
+def _arithmetic(room: Room, needed: int) -> str:
+    book = room.ledger
+    evictable = frozenset(held.digest for held in room.unused)
+    could_free = book.freed_bytes(evictable | room.leaving)
+    return (
+        f"needs {_amount(needed)}, {_amount(max(0, room.now_bytes))} are free: capacity "
+        f"{_amount(book.capacity_bytes)}, used {_amount(book.used_bytes)}, reserved "
+        f"{_amount(book.reserved_bytes)}, pending release {_amount(book.pending_release_bytes)}, "
+        f"file system free {_amount(room.free_bytes)}; eviction could free {_amount(could_free)}"
+    )
+
+
+def _amount(size_bytes: int) -> str:
+    return f"{format_bytes(size_bytes)} ({size_bytes} bytes)"
+
+
+def _view(entry: EntrySpec, state: EntryState, reason: Reason, message: str) -> EntryView:
+    return EntryView(entry.uid, state, reason, message)

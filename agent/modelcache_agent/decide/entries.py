@@ -1,0 +1,127 @@
+"""One entry at a time: what is true of it, and what is done about it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from modelcache_agent.decide.actions import Action, EntryView, Fetch, Propose, Verify
+from modelcache_agent.decide.admission import Room, admit, describe_never_fits
+from modelcache_api.limits import MAX_LABELS_PER_NODE
+from modelcache_api.names import EntryState, Reason
+
+if TYPE_CHECKING:
+    from modelcache_agent.decide.matching import Match
+    from modelcache_agent.decide.setbacks import Setback
+    from modelcache_agent.decide.world import Flight, World
+    from modelcache_api.v1alpha1.cache_node import EntrySpec
+
+# Foreign bytes come and go without an event; how long a newcomer without room waits for them.
+SPACE_RECHECK_SECONDS: Final = 30.0
+
+
+@dataclass(slots=True)
+class Draft:
+    """What one run of the planner has gathered so far."""
+
+    room: Room
+    free_slots: int
+    actions: list[Action] = field(default_factory=list)
+    rechecks: list[float] = field(default_factory=list)
+
+
+def consider(
+    draft: Draft, world: World, entry: EntrySpec, match: Match | None, flight: Flight | None
+) -> EntryView:
+    """The entry's state. What is to be done about it is added to the draft."""
+    setback = find_setback(world, entry)
+    if match is not None:
+        return _view_held(draft, world, entry, match, setback)
+    if flight is not None:
+        return _view_flight(flight)
+    if entry.uid in world.evicted:
+        message = "evicted to make room; it is not fetched again while it stays assigned"
+        return EntryView(entry.uid, EntryState.EVICTED, Reason.EVICTED, message)
+    return _view_newcomer(draft, world, entry, setback)
+
+
+def find_setback(world: World, entry: EntrySpec) -> Setback | None:
+    """The setback that still concerns this entry, if there is one."""
+    setback = (world.setbacks or {}).get(entry.uid)
+    return setback if setback is not None and setback.concerns(entry) else None
+
+
+def refine(
+    view: EntryView,
+    entry: EntrySpec,
+    match: Match | None,
+    *,
+    condemned: frozenset[str],
+    labels: frozenset[str],
+) -> EntryView:
+    """The view once victims and labels are known."""
+    if match is None:
+        return view
+    if match.held.digest in condemned:
+        message = "gives way to another version"
+        return EntryView(view.uid, EntryState.EVICTED, Reason.EVICTED, message)
+    is_labelled = entry.label_key is None or entry.label_key in labels
+    if view.state is EntryState.CACHED and entry.content_digest is not None and not is_labelled:
+        message = f"verified, but not labelled: a node carries {MAX_LABELS_PER_NODE} labels at most"
+        return EntryView(
+            view.uid, view.state, Reason.TOO_MANY_MODELS, message, view.digest, progress_percent=100
+        )
+    return view
+
+
+def _view_held(
+    draft: Draft, world: World, entry: EntrySpec, match: Match, setback: Setback | None
+) -> EntryView:
+    held = match.held
+    if not held.is_verified:
+        draft.actions.append(Verify(held.digest))
+        message = "its files do not look as recorded, so they are hashed again"
+        return EntryView(entry.uid, EntryState.VERIFYING, Reason.VERIFYING, message)
+    if match.is_adopted:
+        return EntryView(
+            entry.uid, EntryState.CACHED, Reason.CACHED, "", held.digest, progress_percent=100
+        )
+    if setback is not None and setback.retry_at > world.now:
+        draft.rechecks.append(setback.retry_at)
+        is_refused = setback.reason is Reason.DIGEST_MISMATCH
+        state = EntryState.FAILED if is_refused else EntryState.VERIFYING
+        return EntryView(entry.uid, state, setback.reason, setback.message, progress_percent=100)
+    draft.actions.append(Propose(entry, held.digest))
+    message = "all bytes are here; the operator is asked to adopt their digest"
+    return EntryView(
+        entry.uid, EntryState.VERIFYING, Reason.VERIFYING, message, progress_percent=100
+    )
+
+
+def _view_flight(flight: Flight) -> EntryView:
+    """Progress moves in tenths, so that the status is not rewritten for each part."""
+    tenths = 10 if flight.total_bytes == 0 else 10 * flight.verified_bytes // flight.total_bytes
+    is_verifying = flight.state is EntryState.VERIFYING
+    reason = Reason.VERIFYING if is_verifying else Reason.DOWNLOADING
+    return EntryView(flight.uid, flight.state, reason, progress_percent=10 * min(10, tenths))
+
+
+def _view_newcomer(
+    draft: Draft, world: World, entry: EntrySpec, setback: Setback | None
+) -> EntryView:
+    never = describe_never_fits(entry, world.ledger)
+    if never is not None:
+        return EntryView(entry.uid, EntryState.FAILED, Reason.NEVER_FITS, never)
+    if setback is not None and setback.retry_at > world.now:
+        draft.rechecks.append(setback.retry_at)
+        return EntryView(entry.uid, EntryState.FAILED, setback.reason, setback.message)
+    if draft.free_slots <= 0:
+        message = f"waits for its turn: {world.max_models} models are fetched at once"
+        return EntryView(entry.uid, EntryState.PENDING, Reason.WAITING, message)
+    draft.room, refusal = admit(draft.room, entry)
+    if refusal is not None:
+        draft.rechecks.append(world.now + SPACE_RECHECK_SECONDS)
+        return refusal
+    draft.free_slots -= 1
+    draft.actions.append(Fetch(entry))
+    return EntryView(entry.uid, EntryState.DOWNLOADING, Reason.DOWNLOADING)

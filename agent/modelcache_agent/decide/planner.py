@@ -1,0 +1,131 @@
+"""From what is seen to what is done next. Pure.
+
+The order is the safety argument: labels are set and unset first, and bytes go only in a later
+plan, when the Node is known to carry no label that is not wanted any more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from modelcache_agent.decide.actions import (
+    Action,
+    CancelFetch,
+    DropPartial,
+    Evict,
+    Plan,
+    Remove,
+    SetLabels,
+)
+from modelcache_agent.decide.admission import Room, describe_never_fits, shed
+from modelcache_agent.decide.entries import Draft, consider, find_setback, refine
+from modelcache_agent.decide.label_choice import choose_labels
+from modelcache_agent.decide.matching import Match, match_entries
+from modelcache_agent.decide.policies import EvictionPolicy, LeastRecentlyUsed
+from modelcache_agent.decide.setbacks import DISCARDING_REASONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from modelcache_agent.decide.world import World
+    from modelcache_api.v1alpha1.cache_node import EntrySpec
+
+
+def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
+    """The next actions, in order, with the state of each entry and the labels that are true."""
+    matches = match_entries(world.entries, world.held)
+    gone = _find_gone(world, matches)
+    wanted = {(entry.uid, entry.source_digest) for entry in world.entries}
+    flights = {f.uid: f for f in world.flights if (f.uid, f.source_digest) in wanted}
+    room = shed(_survey(world, matches, gone, policy or LeastRecentlyUsed()))
+    draft = Draft(room, free_slots=world.max_models - len(flights))
+    views = [
+        consider(draft, world, entry, matches.get(entry.uid), flights.get(entry.uid))
+        for entry in world.entries
+    ]
+    condemned = draft.room.leaving - gone
+    present = world.node_labels or frozenset()
+    labels = choose_labels(world.entries, matches, condemned=condemned, present=present)
+    removals = _removals(world, matches, gone=gone, condemned=condemned)
+    return Plan(
+        actions=(
+            *(CancelFetch(flight.uid) for flight in world.flights if flight.uid not in flights),
+            *(() if world.node_labels == labels else (SetLabels(labels),)),
+            *(removals if _carries_only(world.node_labels, labels) else ()),
+            *_partials_to_drop(world, matches),
+            *draft.actions,
+        ),
+        entries=tuple(
+            refine(view, entry, matches.get(entry.uid), condemned=condemned, labels=labels)
+            for view, entry in zip(views, world.entries, strict=True)
+        ),
+        labels=labels,
+        condemned=condemned,
+        must_look_at_use=draft.room.fell_short and world.in_use is None,
+        recheck_at=min(draft.rechecks, default=None),
+    )
+
+
+def _find_gone(world: World, matches: Mapping[str, Match]) -> frozenset[str]:
+    """Contents that no entry names."""
+    named = {match.held.digest for match in matches.values()}
+    return frozenset(held.digest for held in world.held if held.digest not in named)
+
+
+def _survey(
+    world: World, matches: Mapping[str, Match], gone: frozenset[str], policy: EvictionPolicy
+) -> Room:
+    """The room before newcomers are looked at. Who was not seen unused counts as in use."""
+    protected = {
+        matches[entry.uid].held.digest
+        for entry in world.entries
+        if not entry.evictable and entry.uid in matches
+    }
+    in_use = {held.digest for held in world.held} if world.in_use is None else world.in_use
+    return Room(
+        ledger=world.ledger,
+        free_bytes=world.free_bytes,
+        policy=policy,
+        unused=tuple(
+            held
+            for held in world.held
+            if held.digest not in protected | gone and held.digest not in in_use
+        ),
+        leaving=gone,
+        condemned_before=world.condemned,
+    )
+
+
+def _carries_only(node_labels: frozenset[str] | None, labels: frozenset[str]) -> bool:
+    """True once the Node is known to carry none but wanted labels."""
+    return node_labels is not None and node_labels <= labels
+
+
+def _removals(
+    world: World, matches: Mapping[str, Match], *, gone: frozenset[str], condemned: frozenset[str]
+) -> tuple[Action, ...]:
+    removals: list[Action] = [Remove(held.digest) for held in world.held if held.digest in gone]
+    for held in world.held:
+        if held.digest in condemned:
+            uids = sorted(uid for uid, match in matches.items() if match.held == held)
+            removals.append(Evict(held.digest, tuple(uids)))
+    return tuple(removals)
+
+
+def _partials_to_drop(world: World, matches: Mapping[str, Match]) -> tuple[DropPartial, ...]:
+    """Unfinished files that will not be resumed."""
+    kept = {flight.uid for flight in world.flights}
+    kept |= {
+        entry.uid
+        for entry in world.entries
+        if entry.uid not in matches and entry.uid not in world.evicted
+        if _may_resume(world, entry)
+    }
+    return tuple(DropPartial(uid) for uid in sorted(world.ledger.partials) if uid not in kept)
+
+
+def _may_resume(world: World, entry: EntrySpec) -> bool:
+    setback = find_setback(world, entry)
+    is_useless = setback is not None and setback.reason in DISCARDING_REASONS
+    is_waiting = setback is not None and setback.retry_at > world.now
+    return not (is_useless and is_waiting) and describe_never_fits(entry, world.ledger) is None

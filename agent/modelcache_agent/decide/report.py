@@ -1,0 +1,65 @@
+"""The CacheNode's status as the agent reports it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from modelcache_api.conditions import truncate
+from modelcache_api.names import EntryState, Tier
+from modelcache_api.quantities import format_bytes
+from modelcache_api.v1alpha1.cache_node import CacheNodeStatus, EntryStatus, TierStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from modelcache_agent.decide.actions import EntryView
+    from modelcache_agent.decide.ledger import Ledger
+
+_TENTH: Final = 10
+
+
+def make_status(
+    views: Sequence[EntryView], ledger: Ledger, *, agent_version: str
+) -> CacheNodeStatus:
+    """The whole status but for the conditions, which are the operator's."""
+    disk = make_disk_status(ledger)
+    return CacheNodeStatus(
+        agent_version=agent_version,
+        tiers=(disk,),
+        entries=tuple(_make_entry(view) for view in views),
+        disk_summary=f"{format_bytes(disk.used_bytes)}/{format_bytes(disk.capacity_bytes)}",
+        models=sum(view.state is EntryState.CACHED for view in views),
+        failed=sum(view.state is EntryState.FAILED for view in views),
+    )
+
+
+def make_disk_status(ledger: Ledger) -> TierStatus:
+    """The disk's book. Bytes of running transfers move in tenths, as their progress does."""
+    moved = sum(
+        _in_tenths(ledger.partials.get(uid, 0), size) for uid, size in ledger.reservations.items()
+    )
+    promised = sum(ledger.reservations.values())
+    resting = sum(size for uid, size in ledger.partials.items() if uid not in ledger.reservations)
+    return TierStatus(
+        name=Tier.DISK,
+        capacity_bytes=ledger.capacity_bytes,
+        used_bytes=ledger.published_bytes + ledger.quarantined_bytes + resting + moved,
+        reserved_bytes=promised - moved,
+        pending_release_bytes=ledger.pending_release_bytes,
+    )
+
+
+def _in_tenths(part: int, whole: int) -> int:
+    return 0 if whole == 0 else whole * (_TENTH * min(part, whole) // whole) // _TENTH
+
+
+def _make_entry(view: EntryView) -> EntryStatus:
+    return EntryStatus(
+        uid=view.uid,
+        state=view.state,
+        content_digest=view.digest,
+        tier=Tier.DISK if view.state is EntryState.CACHED else None,
+        progress_percent=view.progress_percent,
+        reason=view.reason,
+        message=truncate(view.message),
+    )

@@ -1,0 +1,78 @@
+"""What the agent sees, as frozen values. Every decision reads only these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from modelcache_api.names import EntryState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from modelcache_agent.decide.ledger import Blob, Ledger
+    from modelcache_agent.decide.setbacks import Setback
+    from modelcache_api.manifest import ContentDigest
+    from modelcache_api.v1alpha1.cache_node import EntrySpec
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Which ModelVersion's source these bytes were read from.
+
+    Keyed by the ModelVersion's uid too: an equal sourceDigest of another namespace proves nothing,
+    because its tokens are opaque. `adopted` is True once the operator confirmed that the content
+    is the version's content.
+    """
+
+    uid: str
+    source_digest: str
+    adopted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One published content. `last_used` is in Unix seconds.
+
+    `is_verified` is False while the bytes do not look as recorded and were not hashed again yet.
+    """
+
+    digest: ContentDigest
+    blobs: frozenset[Blob]
+    last_used: float
+    origins: tuple[Origin, ...] = ()
+    is_verified: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A transfer in progress; it holds a reservation in the ledger."""
+
+    uid: str
+    source_digest: str
+    total_bytes: int
+    verified_bytes: int = 0
+    state: EntryState = EntryState.DOWNLOADING
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All inputs of one plan. `now` is monotonic seconds; `free_bytes` is the file system's.
+
+    `node_labels` holds every key of ours that the Node may carry; None while nothing is known.
+    `condemned` are the victims of the previous plan: they stay first in line, so that labels do
+    not flap. `in_use` holds contents that a process has open or mapped; None: nobody looked yet.
+    """
+
+    entries: tuple[EntrySpec, ...]
+    held: tuple[Held, ...]
+    ledger: Ledger
+    free_bytes: int
+    now: float
+    flights: tuple[Flight, ...] = ()
+    setbacks: Mapping[str, Setback] | None = None
+    evicted: frozenset[str] = frozenset()
+    in_use: frozenset[str] | None = None
+    condemned: frozenset[str] = frozenset()
+    node_labels: frozenset[str] | None = None
+    max_models: int = 2
