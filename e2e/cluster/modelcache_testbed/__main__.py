@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from modelcache_testbed.gobuild import ensure_built
 from modelcache_testbed.local_cluster import DEFAULT_NAME, LocalCluster
 from modelcache_testbed.profiles import DEFAULT_PROFILE, find_profile
 from modelcache_testbed.profiles.control_plane import DEFAULT_NODE_GRACE_SECONDS
+from modelcache_testbed.seaweed import Seaweed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,15 +33,18 @@ def _parser() -> argparse.ArgumentParser:
         "down": "end it and delete its folder",
         "status": "show the components and their logs",
         "build": "build the programs that the cache lacks",
-        "env": "print the shell line that selects the cluster",
+        "env": "print the shell lines that select the cluster, and its store if there is one",
     }
     subparsers = {name: commands.add_parser(name, help=text) for name, text in helps.items()}
     for subparser in subparsers.values():
         subparser.add_argument("--profile", default=DEFAULT_PROFILE)
         subparser.add_argument("--name", default=DEFAULT_NAME, help="name of the instance")
-        subparser.add_argument("--dir", type=Path, help="folder of the instance, in place of --name")
+        subparser.add_argument(
+            "--dir", type=Path, help="folder of the instance, in place of --name"
+        )
     up = subparsers["up"]
     up.add_argument("--nodes", default="", metavar="A,B,C", help="played nodes to register")
+    up.add_argument("--store", action="store_true", help="an S3 object store beside the cluster")
     up.add_argument(
         "--node-grace-seconds",
         type=int,
@@ -55,8 +60,16 @@ def _cluster(options: argparse.Namespace) -> LocalCluster:
     return LocalCluster.named(options.name, profile=options.profile)
 
 
+def _store(options: argparse.Namespace) -> Seaweed:
+    if options.dir:
+        return Seaweed(options.dir.with_name(options.dir.name + "-store"))
+    return Seaweed.named(options.name)
+
+
 def _up(options: argparse.Namespace) -> int:
     cluster = _cluster(options)
+    if options.store:
+        _store(options).up()
     cluster.up(
         node_grace_seconds=options.node_grace_seconds,
         node_names=[name for name in options.nodes.split(",") if name],
@@ -67,6 +80,7 @@ def _up(options: argparse.Namespace) -> int:
 
 def _down(options: argparse.Namespace) -> int:
     _cluster(options).down()
+    _store(options).down()
     return 0
 
 
@@ -76,6 +90,9 @@ def _status(options: argparse.Namespace) -> int:
     for name, pid in pids.items():
         state = f"running, pid {pid}" if pid else "not running"
         answer(f"{name:25} {state:22} {cluster.log_file(name)}")
+    if _store(options).exists:
+        state = "running" if _store(options).is_running else "not running"
+        answer(f"{'store':25} {state:22} {_store(options).log_file}")
     if not pids:
         say(f"there is no instance in {cluster.folder}")
     return 0 if pids and all(pids.values()) else 1
@@ -90,7 +107,11 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _env(options: argparse.Namespace) -> int:
-    answer(f"export KUBECONFIG={_cluster(options).kubeconfig}")
+    store = _store(options)
+    variables = {"KUBECONFIG": str(_cluster(options).kubeconfig)}
+    variables.update(store.environment() if store.exists else {})
+    for name, value in variables.items():
+        answer(f"export {name}={shlex.quote(value)}")
     return 0
 
 

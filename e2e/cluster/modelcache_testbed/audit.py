@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-FORBIDDEN = 403
+OK, FORBIDDEN = 200, 403
 
 # The components' own renewals would bury everything else.
 AUDIT_POLICY = """\
@@ -42,6 +42,11 @@ class AuditEvent:
     namespace: str
     name: str
     status: int
+
+    @property
+    def ends_a_watch(self) -> bool:
+        """Say whether this is the second line of a watch, which leaves one when it begins too."""
+        return self.verb == "watch" and self.stage == "ResponseComplete" and self.status == OK
 
     @classmethod
     def parse(cls, line: str) -> AuditEvent:
@@ -99,9 +104,5 @@ class AuditLog:
         return self._count(lambda event: event.user_agent, since)
 
     def _count(self, key: Callable[[AuditEvent], str], since: int) -> dict[str, int]:
-        # A watch leaves two lines; only the one at its start counts, so that it counts at once.
-        counted = (e for e in self.events(since) if e.verb != "watch" or e.stage != _WATCH_END)
+        counted = (event for event in self.events(since) if not event.ends_a_watch)
         return dict(collections.Counter(key(event) for event in counted))
-
-
-_WATCH_END = "ResponseComplete"

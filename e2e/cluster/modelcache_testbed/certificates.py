@@ -5,7 +5,7 @@ Everything is elliptic-curve: creating it takes milliseconds.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 import os
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-_VALID_FOR = datetime.timedelta(days=3650)
-_CLOCK_SKEW = datetime.timedelta(hours=1)
+_VALID_FOR = dt.timedelta(days=3650)
+_CLOCK_SKEW = dt.timedelta(hours=1)
 _NOT_ENCRYPTED = serialization.NoEncryption()
 
 
@@ -54,7 +54,7 @@ def _name(common_name: str, organizations: Sequence[str] = ()) -> x509.Name:
 
 
 def _builder(subject: x509.Name, issuer: x509.Name) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

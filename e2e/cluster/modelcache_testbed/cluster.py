@@ -94,7 +94,7 @@ class Cluster:
         """Bring a lost node back."""
         nodes.mark_node(self.api, name, ready=True)
 
-    def agent_credentials(
+    def agent_credentials(  # noqa: PLR0913 - what a test may want to say of an agent
         self,
         node: str,
         namespace: str,

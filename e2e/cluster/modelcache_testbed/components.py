@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from modelcache_testbed.errors import ComponentFailed, TestbedError
-from modelcache_testbed.processes import read_pid_file, start_detached
+from modelcache_testbed.errors import ComponentFailedError, TestbedError
+from modelcache_testbed.processes import ProcessIdentity, read_pid_file, start_detached
 from modelcache_testbed.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -52,8 +52,9 @@ class Supervisor:
         return self.pid_of(name) is not None
 
     def recorded(self) -> list[str]:
-        """Return the names of all components that were ever started and not stopped."""
-        return sorted(file.stem for file in self._pids.glob("*.pid"))
+        """Return the names of all components started and not stopped, earliest start first."""
+        files = sorted(self._pids.glob("*.pid"), key=lambda file: file.stat().st_mtime_ns)
+        return [file.stem for file in files]
 
     def start(self, components: Sequence[Component]) -> None:
         """Start those that do not run, then wait until all are ready."""
@@ -70,9 +71,9 @@ class Supervisor:
             identity.end(grace_seconds=grace_seconds)
         self._pid_file(name).unlink(missing_ok=True)
 
-    def stop_all(self, *, grace_seconds: float = 10) -> None:
-        """End every recorded component."""
-        for name in self.recorded():
+    def stop_all(self, *, grace_seconds: float = 2) -> None:
+        """End every recorded component, the last started first: a server outlives its users."""
+        for name in reversed(self.recorded()):
             self.stop(name, grace_seconds=grace_seconds)
 
     def _pid_file(self, name: str) -> Path:
@@ -81,7 +82,8 @@ class Supervisor:
     def _launch(self, component: Component) -> None:
         self._pids.mkdir(parents=True, exist_ok=True)
         self._logs.mkdir(parents=True, exist_ok=True)
-        start_detached(
+        self._pid_file(component.name).unlink(missing_ok=True)
+        identity = start_detached(
             component.argv,
             pid_file=self._pid_file(component.name),
             log_file=self.log_file(component.name),
@@ -92,6 +94,15 @@ class Supervisor:
                 **component.environment,
             },
         )
+        wait_until(
+            lambda: self._has_recorded_itself(component.name, identity),
+            seconds=10,
+            what=f"start of {component.name}",
+            interval_seconds=0.005,
+        )
+
+    def _has_recorded_itself(self, name: str, identity: ProcessIdentity) -> bool:
+        return read_pid_file(self._pid_file(name)) == identity or not identity.is_alive()
 
     def _await_ready(self, component: Component) -> None:
         try:
@@ -101,13 +112,12 @@ class Supervisor:
                 what="ready",
             )
         except TestbedError as error:
-            raise ComponentFailed(self._failure(component, str(error))) from None
+            raise ComponentFailedError(self._failure(component, str(error))) from None
 
     def _is_ready(self, component: Component) -> bool:
-        identity = read_pid_file(self._pid_file(component.name))
-        if identity and not identity.is_alive():
+        if not self.is_running(component.name):
             message = "it ended"
-            raise ComponentFailed(message)
+            raise ComponentFailedError(message)
         return component.is_ready()
 
     def _failure(self, component: Component, cause: str) -> str:

@@ -1,11 +1,11 @@
 """What can go wrong in the test bed, as one small tree.
 
 TestbedError
-├── ProgramMissing     a program is neither on this machine nor can it be built
-├── BuildFailed        the Go tool chain refused
-├── ComponentFailed    a started program ended or did not become ready in time
-├── UnknownProfile     no such profile
-└── ApiError           the API server answered with an error
+├── ProgramMissingError   a program is neither on this machine nor can it be built
+├── BuildFailedError      the Go tool chain refused
+├── ComponentFailedError  a started program ended or did not become ready in time
+├── UnknownProfileError   no such profile
+└── ApiError              the API server answered with an error
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ class TestbedError(Exception):
     __test__ = False  # the name starts with "Test", pytest would collect it
 
 
-class ProgramMissing(TestbedError):
+class ProgramMissingError(TestbedError):
     """A program is neither on this machine nor in the cache."""
 
 
-class BuildFailed(TestbedError):
+class BuildFailedError(TestbedError):
     """A program could not be built."""
 
 
-class ComponentFailed(TestbedError):
+class ComponentFailedError(TestbedError):
     """A component ended early or did not become ready; carries its last log lines."""
 
 
-class UnknownProfile(TestbedError):
+class UnknownProfileError(TestbedError):
     """No profile of that name exists."""
 
 

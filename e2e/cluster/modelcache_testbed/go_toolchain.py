@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from modelcache_testbed.console import say
-from modelcache_testbed.errors import ProgramMissing
+from modelcache_testbed.errors import ProgramMissingError
 from modelcache_testbed.folders import cache_folder
 
 NEEDED = (1, 26)
@@ -61,5 +61,5 @@ def _install(target: Path) -> None:
         if result.returncode:
             detail = result.stderr.strip().splitlines()[-1:] or ["pip failed"]
             message = f"Go {wanted} or newer is needed, and {requirement}: {detail[0]}"
-            raise ProgramMissing(message)
+            raise ProgramMissingError(message)
         folder.replace(target)

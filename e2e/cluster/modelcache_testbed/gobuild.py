@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelcache_testbed.console import say
-from modelcache_testbed.errors import BuildFailed
+from modelcache_testbed.errors import BuildFailedError
 from modelcache_testbed.folders import cache_folder
 from modelcache_testbed.go_toolchain import find_go
-from modelcache_testbed.locks import LockHeld, locked
+from modelcache_testbed.locks import LockHeldError, locked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ def ensure_built(programs: Sequence[Program]) -> None:
     try:
         with locked(lock, wait=False):
             _build_missing(programs)
-    except LockHeld:
+    except LockHeldError:
         say("another process is building: waiting for it")
         with locked(lock):
             _build_missing(programs)
@@ -81,7 +81,7 @@ class _Build:
         self._tail: list[str] = []
 
     def run(self) -> None:
-        """Build and install; BuildFailed with the last lines of the compiler otherwise."""
+        """Build and install; BuildFailedError with the last lines of the compiler otherwise."""
         say(self._title)
         self._total = self._count_packages()
         with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=".build-") as scratch:
@@ -89,7 +89,7 @@ class _Build:
             if self._compile(built):
                 shown = "\n".join(f"  {line}" for line in self._tail)
                 message = f"{self._program.name} could not be built:\n{shown}"
-                raise BuildFailed(message)
+                raise BuildFailedError(message)
             self._program.path.parent.mkdir(parents=True, exist_ok=True)
             built.replace(self._program.path)
         say(f"{self._title}: done after {self._elapsed()}")
@@ -105,7 +105,7 @@ class _Build:
         )
         if listing.returncode:
             message = f"{self._program.name} cannot be resolved: {listing.stderr.strip()}"
-            raise BuildFailed(message)
+            raise BuildFailedError(message)
         return len(listing.stdout.split())
 
     def _compile(self, target: Path) -> int:
@@ -124,7 +124,7 @@ class _Build:
         ) as process:
             if process.stderr is None:
                 message = "no pipe to the compiler"
-                raise BuildFailed(message)
+                raise BuildFailedError(message)
             for compiled, line in enumerate(process.stderr, start=1):
                 self._tail = [*self._tail, line.rstrip()][-_SHOWN_ERROR_LINES:]
                 self._report(compiled)

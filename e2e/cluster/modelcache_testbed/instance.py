@@ -14,14 +14,15 @@ from modelcache_testbed.certificates import write_private
 from modelcache_testbed.components import Supervisor
 from modelcache_testbed.errors import TestbedError
 from modelcache_testbed.folders import state_folder
-from modelcache_testbed.locks import LockHeld, locked
+from modelcache_testbed.locks import LockHeldError, locked
 from modelcache_testbed.ports import PortLedger, is_free
 from modelcache_testbed.processes import ProcessIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _RECORD = "instance.json"
+_SCRATCH = f"{_RECORD}.new"  # left by a kill in the middle of writing the record
 
 
 @dataclass
@@ -57,7 +58,7 @@ class Instance:
 
     def create(self, record: InstanceRecord) -> None:
         """Create the folder; refuses one that holds something else."""
-        if self.folder.exists() and any(self.folder.iterdir()):
+        if self.folder.exists() and any(e for e in self.folder.iterdir() if e.name != _SCRATCH):
             message = f"{self.folder} holds something else; name an empty or a new folder"
             raise TestbedError(message)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -112,14 +113,17 @@ def current_owner() -> dict[str, Any]:
     return asdict(ProcessIdentity.of(os.getpid()))
 
 
-def reap_abandoned(parent: Path) -> list[str]:
-    """Remove the ephemeral instances under ``parent`` whose owner is dead; return their names."""
+def reap_abandoned(parent: Path, remove: Callable[[Instance], None]) -> list[str]:
+    """Remove the ephemeral instances under ``parent`` whose owner is dead; return their names.
+
+    Those that another process works on are left to it.
+    """
     reaped = []
     for record_file in sorted(parent.glob(f"*/{_RECORD}")):
         instance = Instance(record_file.parent)
-        with contextlib.suppress(LockHeld), instance.exclusively(wait=False):
+        with contextlib.suppress(LockHeldError), instance.exclusively(wait=False):
             if instance.exists and _is_abandoned(instance.read()):
-                instance.remove()
+                remove(instance)
                 reaped.append(instance.folder.name)
     return reaped
 

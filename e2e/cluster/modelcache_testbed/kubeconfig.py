@@ -81,7 +81,9 @@ def read_connection(path: Path) -> Connection:
     cluster = _named(document, "cluster", context["cluster"])
     user = _named(document, "user", context["user"])
     if "exec" in user or "auth-provider" in user:
-        message = f"{path} gets its credentials from a plug-in; give one with a token or certificate"
+        message = (
+            f"{path} gets its credentials from a plug-in; give one with a token or certificate"
+        )
         raise TestbedError(message)
     authority = _content(path, cluster, "certificate-authority")
     token = user.get("token")

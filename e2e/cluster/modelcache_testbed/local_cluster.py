@@ -14,7 +14,12 @@ from modelcache_testbed.console import say
 from modelcache_testbed.errors import TestbedError
 from modelcache_testbed.folders import clusters_folder
 from modelcache_testbed.gobuild import ensure_built
-from modelcache_testbed.instance import Instance, InstanceRecord, current_owner
+from modelcache_testbed.instance import (
+    Instance,
+    InstanceRecord,
+    current_owner,
+    reap_abandoned,
+)
 from modelcache_testbed.profiles import DEFAULT_PROFILE, find_profile
 from modelcache_testbed.profiles.control_plane import (
     DEFAULT_NODE_GRACE_SECONDS,
@@ -93,6 +98,11 @@ class LocalCluster(Cluster):
         with self._instance.exclusively():
             self._instance.remove()
 
+    @staticmethod
+    def reap() -> list[str]:
+        """Remove ephemeral clusters whose owner died; return their names."""
+        return reap_abandoned(clusters_folder(), Instance.remove)
+
     def status(self) -> Mapping[str, int | None]:
         """Return the pid of each component, None for those that do not run."""
         if not self._instance.exists:
@@ -110,9 +120,7 @@ class LocalCluster(Cluster):
         wanted = [self._component(name) for name in names]
         with self._instance.exclusively():
             for component in wanted:
-                self._instance.supervisor.stop(
-                    component.name, grace_seconds=component.stop_seconds
-                )
+                self._instance.supervisor.stop(component.name, grace_seconds=component.stop_seconds)
 
     def restart(self, *names: str) -> None:
         """End single components and start them again."""

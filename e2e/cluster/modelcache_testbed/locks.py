@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class LockHeld(TestbedError):
+class LockHeldError(TestbedError):
     """Another process holds the lock."""
 
 
@@ -34,7 +34,7 @@ def _open_locked(path: Path, *, wait: bool) -> int:
         except OSError as error:
             os.close(descriptor)
             message = f"{path} is held by another process"
-            raise LockHeld(message) from error
+            raise LockHeldError(message) from error
         # The holder before us may have unlinked the file; then nobody else sees our lock.
         if _is_current(descriptor, path):
             return descriptor
@@ -45,7 +45,7 @@ def _open_locked(path: Path, *, wait: bool) -> int:
 def locked(path: Path, *, wait: bool = True, remove: bool = False) -> Iterator[None]:
     """Hold an exclusive lock on ``path``; released by the kernel if this process dies.
 
-    With ``wait=False`` a held lock raises LockHeld. ``remove`` unlinks the file at the end.
+    With ``wait=False`` a held lock raises LockHeldError. ``remove`` unlinks the file at the end.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = _open_locked(path, wait=wait)

@@ -1,18 +1,15 @@
 """Keeps played nodes looking alive: their Leases often, their status now and then.
 
-As a thread (``NodeKeeper``) or as a program: ``python -m modelcache_testbed.node_keeper``. Which
-nodes are kept is written on the nodes themselves, so that several keepers may run at once and
-none needs to be told.
+As a thread here, or as a program (``python -m modelcache_testbed.keep_nodes``). Which nodes are
+kept is written on the nodes themselves, so several keepers may run at once and none needs to be
+told.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from modelcache_testbed.console import say
 from modelcache_testbed.errors import TestbedError
@@ -21,6 +18,7 @@ from modelcache_testbed.nodes import KEPT, PLAYED_LABEL, refresh_status, renew_l
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from types import TracebackType
 
 LEASE_PERIOD_SECONDS = 15.0
@@ -56,8 +54,7 @@ class NodeKeeper:
         if self._thread.is_alive():
             self._thread.join()
 
-    def __enter__(self) -> NodeKeeper:
-        """Start on entry."""
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -67,7 +64,6 @@ class NodeKeeper:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop on exit."""
         self.stop()
 
     def run(self) -> None:
@@ -96,17 +92,3 @@ class NodeKeeper:
         if now - written >= STATUS_PERIOD_SECONDS:
             refresh_status(self._api, name)
             self._status_written[name] = now
-
-
-def main() -> None:
-    """Run as a program: arguments are the kubeconfig and a file to write one's pid to."""
-    kubeconfig, ready_file = map(Path, sys.argv[1:3])
-    NodeKeeper(kubeconfig, after_round=lambda: _write_pid(ready_file)).run()
-
-
-def _write_pid(file: Path) -> None:
-    file.write_text(str(os.getpid()))
-
-
-if __name__ == "__main__":
-    main()

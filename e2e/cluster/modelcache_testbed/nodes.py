@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from modelcache_testbed.kube_api import Document, KubeApi
@@ -30,12 +30,12 @@ _HEALTHY = {
 
 def timestamp() -> str:
     """Return now as Kubernetes writes it in seconds."""
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_timestamp() -> str:
     """Return now as Kubernetes writes it in microseconds."""
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def ready_conditions(*, ready: bool) -> list[Document]:

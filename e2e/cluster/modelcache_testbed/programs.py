@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from modelcache_testbed.errors import ProgramMissing
+from modelcache_testbed.errors import ProgramMissingError
 from modelcache_testbed.folders import cache_folder, modules_folder
 
 KUBERNETES_VERSION = "v1.36.3"
@@ -82,7 +82,7 @@ def find_program(name: str, python_package: str) -> Path:
     if found:
         return Path(found)
     message = f"{name} is not on this machine; the Python package {python_package} carries it"
-    raise ProgramMissing(message)
+    raise ProgramMissingError(message)
 
 
 def kubectl() -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from modelcache_testbed.errors import UnknownProfile
+from modelcache_testbed.errors import UnknownProfileError
 from modelcache_testbed.profiles import control_plane
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ PROFILES: Mapping[str, Profile] = {DEFAULT_PROFILE: control_plane}
 
 
 def find_profile(name: str) -> Profile:
-    """Return a profile; UnknownProfile lists those that exist."""
+    """Return a profile; UnknownProfileError lists those that exist."""
     if name not in PROFILES:
         message = f"unknown profile {name!r}; there is: {', '.join(sorted(PROFILES))}"
-        raise UnknownProfile(message)
+        raise UnknownProfileError(message)
     return PROFILES[name]

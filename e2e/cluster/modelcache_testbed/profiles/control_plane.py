@@ -168,7 +168,9 @@ def _etcd(layout: _Layout, ports: dict[str, int]) -> Component:
         auto_compaction_retention="5m",
         log_level="warn",
     )
-    return Component("etcd", tuple(argv), lambda: answers_https(f"{client}/health", authority, pair))
+    return Component(
+        "etcd", tuple(argv), lambda: answers_https(f"{client}/health", authority, pair)
+    )
 
 
 def _apiserver(layout: _Layout, ports: dict[str, int]) -> Component:
@@ -198,7 +200,10 @@ def _apiserver(layout: _Layout, ports: dict[str, int]) -> Component:
         audit_log_maxsize=1024,
         audit_log_maxbackup=1,
     )
-    return Component("kube-apiserver", tuple(argv), lambda: _admin(layout).is_ready())
+    # Open watches hold up its own way of ending for a minute.
+    return Component(
+        "kube-apiserver", tuple(argv), lambda: _admin(layout).is_ready(), stop_seconds=2
+    )
 
 
 def _admin(layout: _Layout) -> KubeApi:
@@ -261,7 +266,7 @@ def _node_keeper(layout: _Layout, instance: Instance) -> Component:
     name = "node-keeper"
     package_root = Path(__file__).resolve().parents[2]
     ready_file = layout.folder / f"{name}.ready"
-    module = "modelcache_testbed.node_keeper"
+    module = "modelcache_testbed.keep_nodes"
     argv = (sys.executable, "-m", module, str(layout.kubeconfig("admin")), str(ready_file))
 
     def is_ready() -> bool:
