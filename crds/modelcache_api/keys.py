@@ -11,17 +11,23 @@ from modelcache_api.limits import MAX_PATH_BYTES, MAX_PATH_PART_BYTES
 
 def describe_unsafe_path(path: str) -> str | None:
     """Why a path relative to the prefix must not be created below the store, or None."""
-    encoded = path.encode("utf-8", "surrogatepass")
+    return _describe_unsafe_text(path) or _describe_unsafe_part(path)
+
+
+def _describe_unsafe_text(path: str) -> str | None:
     if not path:
         return "it is empty"
-    if len(encoded) > MAX_PATH_BYTES:
-        return f"it has {len(encoded)} bytes, the limit is {MAX_PATH_BYTES}"
+    size = len(path.encode("utf-8", "surrogatepass"))
+    if size > MAX_PATH_BYTES:
+        return f"it has {size} bytes, the limit is {MAX_PATH_BYTES}"
     if any(ord(char) < 0x20 or ord(char) == 0x7F for char in path):  # noqa: PLR2004 - ASCII controls
         return "it holds a control character"
     if any(0xD800 <= ord(char) <= 0xDFFF for char in path):  # noqa: PLR2004 - surrogates
         return "it is not valid UTF-8"
-    if "\\" in path:
-        return "it holds a backslash"
+    return "it holds a backslash" if "\\" in path else None
+
+
+def _describe_unsafe_part(path: str) -> str | None:
     for part in path.split("/"):
         if part in ("", ".", ".."):
             return f"it holds the part {part!r}"

@@ -8,7 +8,8 @@ from typing import Final
 
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _FACTORS: Final = {suffix: Decimal(1024) ** power for power, suffix in enumerate(_BINARY)} | {
-    suffix: Decimal(1000) ** power for power, suffix in enumerate(("", "k", "M", "G", "T", "P", "E"))
+    suffix: Decimal(1000) ** power
+    for power, suffix in enumerate(("", "k", "M", "G", "T", "P", "E"))
 }
 _PATTERN: Final = re.compile(r"^(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E)?$")
 
@@ -29,14 +30,12 @@ def parse_bytes(text: str) -> int:
 
 
 def format_bytes(size_bytes: int) -> str:
-    """A short binary quantity for people: two significant digits below ten, e.g. `1.5Gi`, `91Mi`."""
+    """A short binary quantity for people: two digits below ten, e.g. `1.5Gi`, `91Mi`."""
     size = float(size_bytes)
     for suffix in _BINARY:
         if size < 1000 or suffix == _BINARY[-1]:  # noqa: PLR2004 - three digits at most
             break
         size /= 1024
-    if suffix and size < 10:  # noqa: PLR2004
-        text = f"{size:.1f}".removesuffix(".0")
-    else:
-        text = f"{size:.0f}"
+    digits = 1 if suffix and size < 10 else 0  # noqa: PLR2004
+    text = f"{size:.{digits}f}".removesuffix(".0")
     return f"{text}{suffix}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema
 
 from modelcache_api.limits import MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH
-from modelcache_api.markers import ListType
+from modelcache_api.markers import Column, ListType, Rule
 
 
 class ApiModel(BaseModel):
@@ -18,6 +19,27 @@ class ApiModel(BaseModel):
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore"
     )
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    """CEL validations over several fields; those of one field stand beside it."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler, /
+    ) -> dict[str, Any]:
+        schema = handler(core_schema)
+        if cls.rules:
+            keywords = [rule.as_keyword() for rule in cls.rules]
+            handler.resolve_ref_schema(schema)["x-kubernetes-validations"] = keywords
+        return schema
+
+
+class Kind(ApiModel):
+    """What the CRD of a kind says besides its schema."""
+
+    plural: ClassVar[str]
+    short_names: ClassVar[tuple[str, ...]]
+    scope: ClassVar[str]
+    columns: ClassVar[tuple[Column, ...]]
 
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH)]
@@ -31,13 +53,16 @@ class ConditionStatus(ApiModel):
 
     type: Annotated[str, Field(min_length=1, max_length=63, description="Type of condition.")]
     status: Annotated[
-        str, Field(pattern="^(True|False|Unknown)$", description="True, False or Unknown.")
+        str,
+        Field(
+            max_length=7,
+            pattern="^(True|False|Unknown)$",
+            description="True, False or Unknown.",
+        ),
     ]
     reason: Annotated[
         str,
-        Field(
-            min_length=1, max_length=63, description="One CamelCase word; see the reasons page."
-        ),
+        Field(min_length=1, max_length=63, description="One CamelCase word; see the reasons page."),
     ]
     message: Annotated[
         str, Field(max_length=MAX_MESSAGE_LENGTH, description="One sentence with cause and cure.")

@@ -9,7 +9,7 @@ from pydantic import Field
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_MESSAGE_LENGTH
 from modelcache_api.markers import Column, ListType, Rule
 from modelcache_api.names import EntryState, Tier
-from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Conditions, Count, Digest, Name
+from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Conditions, Count, Digest, Kind, Name
 
 Uid = Annotated[str, Field(min_length=1, max_length=64)]
 
@@ -125,7 +125,7 @@ class CacheNodeStatus(ApiModel):
     ] = ()
 
 
-class CacheNode(ApiModel):
+class CacheNode(Kind):
     """One node's share of the cache. Created by the operator, owned by the Node."""
 
     plural: ClassVar[str] = "cachenodes"
@@ -143,7 +143,6 @@ class CacheNode(ApiModel):
         Column("Agent", ".status.agentVersion", description="Version of the agent."),
         Column("Age", ".metadata.creationTimestamp", "date", "Time since creation."),
     )
-    rules: ClassVar[tuple[Rule, ...]] = ()
 
     spec: Annotated[CacheNodeSpec, Field(description="What the node should hold.")]
     status: Annotated[CacheNodeStatus | None, Field(description="What the node holds.")] = None

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from modelcache_api.limits import MAX_FAILURES_SHOWN, MAX_MESSAGE_LENGTH
 from modelcache_api.markers import Column, IntOrString, ListType, Rule
-from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Conditions, Count, Digest, Name
+from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Conditions, Count, Digest, Kind, Name
 
 LabelKey = Annotated[str, Field(min_length=1, max_length=317)]
 LabelValue = Annotated[str, Field(max_length=63)]
@@ -118,9 +118,7 @@ class TrackStatus(ApiModel):
 
     name: Annotated[str, Field(max_length=16, description="stable.")]
     model_version: Annotated[str, Field(max_length=63, description="Name of the ModelVersion.")]
-    uid: Annotated[
-        str | None, Field(max_length=64, description="UID of the ModelVersion.")
-    ] = None
+    uid: Annotated[str | None, Field(max_length=64, description="UID of the ModelVersion.")] = None
     content_digest: Annotated[Digest | None, Field(description="Digest of its bytes.")] = None
     node_label_key: Annotated[
         str | None,
@@ -163,9 +161,9 @@ class ModelCacheStatus(ApiModel):
         Field(max_length=2, description="The version behind each track."),
         ListType("map", ("name",)),
     ] = ()
-    copies: Annotated[
-        CopiesStatus | None, Field(description="Verified copies on live nodes.")
-    ] = None
+    copies: Annotated[CopiesStatus | None, Field(description="Verified copies on live nodes.")] = (
+        None
+    )
     copies_summary: Annotated[
         str | None, Field(max_length=16, description="ready/wanted, for people.")
     ] = None
@@ -179,15 +177,13 @@ class ModelCacheStatus(ApiModel):
         Field(max_length=MAX_FAILURES_SHOWN, description="The first failures, by node name."),
         ListType("atomic"),
     ] = ()
-    failures_omitted: Annotated[
-        Count, Field(description="How many failures are not shown.")
-    ] = 0
+    failures_omitted: Annotated[Count, Field(description="How many failures are not shown.")] = 0
     conditions: Annotated[
         Conditions, Field(description="Ready means at least minReady verified copies.")
     ] = ()
 
 
-class ModelCache(ApiModel):
+class ModelCache(Kind):
     """Where a model is held: the version, the number of copies, the nodes."""
 
     plural: ClassVar[str] = "modelcaches"
@@ -225,6 +221,6 @@ class ModelCache(ApiModel):
     )
 
     spec: Annotated[ModelCacheSpec, Field(description="What the user wants.")]
-    status: Annotated[
-        ModelCacheStatus | None, Field(description="What the operator observed.")
-    ] = None
+    status: Annotated[ModelCacheStatus | None, Field(description="What the operator observed.")] = (
+        None
+    )

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from modelcache_api.markers import Column, ListType, Rule
-from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Conditions, Count, Digest, Name
+from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Conditions, Count, Digest, Kind, Name
 
 Glob = Annotated[str, Field(min_length=1, max_length=256)]
 Globs = Annotated[tuple[Glob, ...], Field(max_length=64), ListType("atomic")]
@@ -206,7 +206,7 @@ class ModelVersionStatus(ApiModel):
     ] = ()
 
 
-class ModelVersion(ApiModel):
+class ModelVersion(Kind):
     """One immutable content of a model, and the object storage it comes from."""
 
     plural: ClassVar[str] = "modelversions"
