@@ -61,6 +61,30 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class Matches:
+    """A pattern with a message that says what to write.
+
+    The API server's own message only quotes the expression; both are shown.
+    """
+
+    pattern: str
+    message: str
+
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        schema = dict(handler(core))
+        target = next(
+            (option for option in schema.get("anyOf", ()) if option.get("type") == "string"), schema
+        )
+        target["pattern"] = self.pattern
+        rule = Rule(f"self.matches(r'{self.pattern}')", self.message)
+        rules = list(schema.get("x-kubernetes-validations", []))
+        schema["x-kubernetes-validations"] = [*rules, rule.as_keyword()]
+        return schema
+
+
+@dataclass(frozen=True)
 class IntOrString:
     """A field that takes an integer or one word; the rest of its schema is CEL."""
 

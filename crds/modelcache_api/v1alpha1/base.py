@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
@@ -43,7 +43,8 @@ class Kind(ApiModel):
 
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH)]
-Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$", max_length=71)]
+DIGEST_PATTERN: Final = r"^sha256:[0-9a-f]{64}$"
+Digest = Annotated[str, Field(pattern=DIGEST_PATTERN, max_length=71)]
 ByteCount = Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})]
 Count = Annotated[int, Field(ge=0, json_schema_extra={"format": "int32"})]
 

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
 from modelcache_api.limits import MAX_FAILURES_SHOWN, MAX_MESSAGE_LENGTH
-from modelcache_api.markers import Column, IntOrString, ListType, Rule
+from modelcache_api.markers import Column, IntOrString, ListType, Matches, Rule
 from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Conditions, Count, Digest, Kind, Name
 
-LabelKey = Annotated[str, Field(min_length=1, max_length=317)]
-LabelValue = Annotated[str, Field(max_length=63)]
+_LABEL_NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_LABEL_KEY: Final = rf"^([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_LABEL_NAME}$"
+_LABEL_KEY_RULES: Final = "a prefix of at most 253 characters and a name of at most 63"
+
+LabelKey = Annotated[
+    str,
+    Field(min_length=1, max_length=317),
+    Matches(_LABEL_KEY, f"key must be the key of a taint: {_LABEL_KEY_RULES}"),
+]
+LabelValue = Annotated[
+    str,
+    Field(max_length=63),
+    Matches(
+        rf"^({_LABEL_NAME})?$",
+        "a label value has at most 63 letters, digits, and - _ . in between",
+    ),
+]
 
 
 class TrackSpec(ApiModel):
@@ -82,7 +97,10 @@ class Placement(ApiModel):
             "type(self) == int ? int(self) >= 1 && int(self) <= 5000 : string(self) == 'All'",
             "copies must be a number from 1 to 5000, or All",
         ),
-        Field(description="Number of nodes that hold a verified copy, or All eligible nodes."),
+        Field(
+            description="Number of nodes that hold a verified copy; "
+            "the word All takes every eligible node."
+        ),
     ] = 1
     min_ready: Annotated[
         int,
@@ -96,6 +114,10 @@ class Placement(ApiModel):
     node_selector: Annotated[
         dict[str, LabelValue] | None,
         Field(max_length=16, description="Labels that a node must carry."),
+        Rule(
+            f"self.all(key, key.matches(r'{_LABEL_KEY}'))",
+            f"a key of nodeSelector must be a label key: {_LABEL_KEY_RULES}",
+        ),
     ] = None
     tolerations: Annotated[
         tuple[Toleration, ...] | None,
@@ -116,7 +138,7 @@ class ModelCacheSpec(ApiModel):
 class TrackStatus(ApiModel):
     """The version behind one track, as observed."""
 
-    name: Annotated[str, Field(max_length=16, description="stable.")]
+    name: Annotated[str, Field(max_length=16, description="Name of the track: stable.")]
     model_version: Annotated[str, Field(max_length=63, description="Name of the ModelVersion.")]
     uid: Annotated[str | None, Field(max_length=64, description="UID of the ModelVersion.")] = None
     content_digest: Annotated[Digest | None, Field(description="Digest of its bytes.")] = None

@@ -7,8 +7,17 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from modelcache_api.markers import Column, ListType, Rule
-from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Conditions, Count, Digest, Kind, Name
+from modelcache_api.markers import Column, ListType, Matches, Rule
+from modelcache_api.v1alpha1.base import (
+    DIGEST_PATTERN,
+    ApiModel,
+    ByteCount,
+    Conditions,
+    Count,
+    Digest,
+    Kind,
+    Name,
+)
 
 Glob = Annotated[str, Field(min_length=1, max_length=256)]
 Globs = Annotated[tuple[Glob, ...], Field(max_length=64), ListType("atomic")]
@@ -54,8 +63,11 @@ class Source(ApiModel):
         str,
         Field(
             max_length=1600,
-            pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?$",
             description="s3://bucket/prefix, or s3://bucket/key for one object. Immutable.",
+        ),
+        Matches(
+            r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?$",
+            "source.uri must be s3://bucket/prefix with the name of an S3 bucket",
         ),
         Rule("self == oldSelf", "source.uri is immutable: create a new ModelVersion instead"),
     ]
@@ -63,20 +75,20 @@ class Source(ApiModel):
         str | None,
         Field(
             max_length=512,
-            pattern=r"^https?://[A-Za-z0-9._\[\]:-]+/?$",
             description=(
                 "Address of an S3-compatible store with its scheme, e.g. http://seaweed:8333. "
                 "Without it, AWS S3 of the region."
             ),
         ),
+        Matches(
+            r"^https?://[A-Za-z0-9._\[\]:-]+/?$",
+            "source.endpoint must be http://host:port or https://host:port, without a path",
+        ),
     ] = None
     region: Annotated[
         str | None,
-        Field(
-            max_length=64,
-            pattern=r"^[a-z0-9-]+$",
-            description="Region used for signing; us-east-1 if absent.",
-        ),
+        Field(max_length=64, description="Region used for signing; us-east-1 if absent."),
+        Matches(r"^[a-z0-9-]+$", "source.region must be the name of a region, e.g. us-east-1"),
     ] = None
     addressing: Annotated[
         Addressing,
@@ -129,8 +141,11 @@ class ModelVersionSpec(ApiModel):
         Field(
             min_length=1,
             max_length=256,
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$",
             description="Id of the model, e.g. sentence-transformers/all-MiniLM-L6-v2. Immutable.",
+        ),
+        Matches(
+            r"^[A-Za-z0-9][A-Za-z0-9._/-]*$",
+            "model must be an id such as organisation/name: letters, digits, and . _ / -",
         ),
         Rule("self == oldSelf", "model is immutable: create a new ModelVersion instead"),
     ]
@@ -150,6 +165,7 @@ class ModelVersionSpec(ApiModel):
     ] = None
     digest: Annotated[
         Digest | None,
+        Matches(DIGEST_PATTERN, "digest must be sha256: and 64 lower-case hex characters"),
         Field(
             description=(
                 "Expected contentDigest (sha256:...). Pins the content; can be set once. "
