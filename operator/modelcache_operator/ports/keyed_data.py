@@ -9,6 +9,10 @@ from typing import Protocol
 from modelcache_operator.decide.world import ObjectKey
 
 
+class KeyedDataForbiddenError(Exception):
+    """RBAC keeps the operator from reading that object."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyedData:
     """The data of one Secret or ConfigMap. `revision` changes whenever the data may have."""
@@ -18,7 +22,10 @@ class KeyedData:
 
 
 class KeyedDataReader(Protocol):
-    """Reads anew on each call. Errors of the API server pass through."""
+    """Reads anew on each call.
+
+    Raises KeyedDataForbiddenError; other errors of the API server pass through.
+    """
 
     async def secret(self, key: ObjectKey) -> KeyedData | None:
         """The Secret's data, or None if there is no such Secret."""

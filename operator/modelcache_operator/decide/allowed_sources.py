@@ -1,0 +1,147 @@
+"""Which sources the administrator allows: pure, over names and addresses already resolved."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+# Addresses at which clouds hand credentials to whoever asks, beside the link-local ranges.
+_METADATA: Final = frozenset(
+    ipaddress.ip_address(text)
+    for text in ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16", "192.0.0.192")
+)
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+class AllowRule(BaseModel):
+    """One permission. A source is covered if its namespace, URI and endpoint all match."""
+
+    # A misspelt field would silently allow more than was meant.
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid"
+    )
+
+    namespaces: tuple[str, ...] = ("*",)
+    uri_prefixes: tuple[str, ...] = ("s3://",)
+    endpoints: tuple[str, ...] = ("*",)
+    loopback: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AllowList:
+    """The administrator's rules. Without any, all endpoints but loopback are allowed."""
+
+    rules: tuple[AllowRule, ...] = (AllowRule(),)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRequest:
+    """What a version wants to read from where. `host` may carry a port."""
+
+    namespace: str
+    uri: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What connections for a source may lead to, once its names are resolved."""
+
+    may_reach_loopback: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why not, and what would help."""
+
+    message: str
+
+
+def parse_allow_list(document: object) -> AllowList:
+    """The rules of a parsed YAML or JSON file; an empty file means the default.
+
+    Raises:
+        ValueError: it is not a list of rules.
+    """
+    if document is None:
+        return AllowList()
+    if not isinstance(document, list):
+        raise ValueError("the allow-list must be a list of rules")  # noqa: TRY004 - one error
+    return AllowList(tuple(AllowRule.model_validate(item) for item in document))
+
+
+def decide_reach(allow_list: AllowList, request: SourceRequest) -> Reach | Refusal:
+    """Whether any rule covers the source, and what its connections may then lead to."""
+    covering = [rule for rule in allow_list.rules if _covers(rule, request)]
+    if not covering:
+        return Refusal(
+            f"no rule of the administrator's allow-list covers {request.uri[:200]!r} at "
+            f"{request.host!r} for namespace {request.namespace!r}: ask for one"
+        )
+    return Reach(may_reach_loopback=any(rule.loopback for rule in covering))
+
+
+def describe_refused_address(address: str, reach: Reach) -> str | None:
+    """Why no connection may lead to the address, or None. Unparsable addresses are refused."""
+    try:
+        parsed = _unwrap(ipaddress.ip_address(address.partition("%")[0]))
+    except ValueError:
+        return f"{address[:80]!r} is not an address"
+    if parsed in _METADATA or parsed.is_link_local:
+        return (
+            f"{parsed} is a link-local or metadata address; these are always refused: "
+            "set source.endpoint to the store's own address"
+        )
+    if parsed.is_multicast or parsed.is_unspecified:
+        return f"{parsed} is not the address of a host: correct source.endpoint"
+    if parsed.is_loopback and not reach.may_reach_loopback:
+        return (
+            f"{parsed} is a loopback address; these are refused unless a rule of the "
+            "administrator's allow-list with `loopback: true` covers the source"
+        )
+    return None
+
+
+def _covers(rule: AllowRule, request: SourceRequest) -> bool:
+    host = request.host.lower()
+    without_port = host.rpartition(":")[0] if _has_port(host) else host
+    return (
+        _matches_any(request.namespace, rule.namespaces)
+        and any(_is_below(request.uri, prefix) for prefix in rule.uri_prefixes)
+        and any(_matches_any(form, rule.endpoints) for form in (host, without_port))
+    )
+
+
+def _matches_any(text: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(text, glob) for glob in globs)
+
+
+def _has_port(host: str) -> bool:
+    return host.rpartition(":")[2].isdigit() and not host.endswith("]") and ":" in host
+
+
+def _is_below(uri: str, prefix: str) -> bool:
+    """`s3://b/exp` covers `s3://b/exp` and `s3://b/exp/x`, and not `s3://b/exp2`."""
+    folder = prefix if prefix.endswith("/") else f"{prefix}/"
+    return uri.startswith(folder) or uri.rstrip("/") == prefix.rstrip("/")
+
+
+def _unwrap(address: _Address) -> _Address:
+    """The IPv4 address inside of an IPv6 one, where it would be the one that is reached."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address.sixtofour is not None:
+        return address.sixtofour
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address

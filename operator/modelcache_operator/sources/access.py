@@ -1,0 +1,148 @@
+"""What a version's Secret and CA bundle say, read anew for each call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from modelcache_api import names
+from modelcache_api.names import Reason
+from modelcache_api.v1alpha1.model_version import BundleKind, CABundleRef, SecretRef
+from modelcache_operator.decide.world import ModelVersionView, ObjectKey
+from modelcache_operator.ports.keyed_data import (
+    KeyedData,
+    KeyedDataForbiddenError,
+    KeyedDataReader,
+)
+from modelcache_operator.ports.sources import SourceError
+
+_MAX_VALUE_LENGTH: Final = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Keys of a user's Secret. Never shown."""
+
+    access_key: str = field(repr=False)
+    secret_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to authenticate, and whom to trust. No credentials means anonymous.
+
+    `revision` changes whenever Secret or bundle may have.
+    """
+
+    credentials: Credentials | None = None
+    ca_bundle: str | None = None
+    revision: tuple[str, ...] = ()
+
+
+async def read_access(reader: KeyedDataReader, version: ModelVersionView) -> Access:
+    """The access that the version's source names.
+
+    Raises:
+        SourceError: SecretNotFound, SecretInvalid or CABundleInvalid.
+    """
+    source = version.spec.source
+    namespace = version.key.namespace
+    credentials, ca_bundle = None, None
+    revision: list[str] = []
+    if source.credentials_secret_ref is not None:
+        data = await _read_secret(reader, namespace, source.credentials_secret_ref)
+        credentials = parse_credentials(data, source.credentials_secret_ref.name)
+        revision.append(f"secret:{data.revision}")
+    if source.ca_bundle_ref is not None:
+        data = await _read_bundle(reader, namespace, source.ca_bundle_ref)
+        ca_bundle = parse_bundle(data, source.ca_bundle_ref)
+        revision.append(f"bundle:{data.revision}")
+    return Access(credentials, ca_bundle, tuple(revision))
+
+
+def parse_credentials(data: KeyedData, name: str) -> Credentials:
+    """The credentials in a Secret's data; white space around them is dropped. Pure.
+
+    Raises:
+        SourceError: SecretInvalid, naming the key and never the value.
+    """
+    token = None
+    if names.SECRET_SESSION_TOKEN in data.data:
+        token = _text(data, names.SECRET_SESSION_TOKEN, name)
+    return Credentials(
+        _text(data, names.SECRET_ACCESS_KEY_ID, name),
+        _text(data, names.SECRET_SECRET_ACCESS_KEY, name),
+        token,
+    )
+
+
+def parse_bundle(data: KeyedData, ref: CABundleRef) -> str:
+    """The certificates of the bundle and nothing else of it, as PEM. Pure.
+
+    Raises:
+        SourceError: CABundleInvalid.
+    """
+    where = f"key {ref.key!r} of {ref.kind} {ref.name!r}"
+    if ref.key not in data.data:
+        raise SourceError(Reason.CA_BUNDLE_INVALID, f"{where} does not exist")
+    try:
+        certificates = x509.load_pem_x509_certificates(data.data[ref.key])
+    except ValueError:
+        raise SourceError(
+            Reason.CA_BUNDLE_INVALID, f"{where} holds no readable PEM certificates"
+        ) from None
+    return "".join(item.public_bytes(Encoding.PEM).decode("ascii") for item in certificates)
+
+
+async def _read_secret(reader: KeyedDataReader, namespace: str, ref: SecretRef) -> KeyedData:
+    try:
+        data = await reader.secret(ObjectKey(namespace, ref.name))
+    except KeyedDataForbiddenError:
+        raise SourceError(
+            Reason.SECRET_NOT_FOUND,
+            f"the operator may not read Secret {ref.name!r}: grant it `get` on that Secret",
+        ) from None
+    if data is None:
+        raise SourceError(
+            Reason.SECRET_NOT_FOUND,
+            f"there is no Secret {ref.name!r} in namespace {namespace!r}: create it, "
+            "or remove source.credentialsSecretRef for anonymous reads",
+        )
+    return data
+
+
+async def _read_bundle(reader: KeyedDataReader, namespace: str, ref: CABundleRef) -> KeyedData:
+    key = ObjectKey(namespace, ref.name)
+    is_secret = ref.kind is BundleKind.SECRET
+    try:
+        data = await (reader.secret(key) if is_secret else reader.config_map(key))
+    except KeyedDataForbiddenError:
+        raise SourceError(
+            Reason.CA_BUNDLE_INVALID,
+            f"the operator may not read {ref.kind} {ref.name!r}: grant it `get` on it",
+        ) from None
+    if data is None:
+        raise SourceError(
+            Reason.CA_BUNDLE_INVALID,
+            f"there is no {ref.kind} {ref.name!r} in namespace {namespace!r}",
+        )
+    return data
+
+
+def _text(data: KeyedData, key: str, name: str) -> str:
+    if key not in data.data:
+        raise SourceError(Reason.SECRET_INVALID, f"Secret {name!r} has no key {key}: add it")
+    try:
+        value = data.data[key].decode("ascii").strip()
+    except UnicodeDecodeError:
+        value = ""
+    if not value or not value.isprintable() or len(value) > _MAX_VALUE_LENGTH:
+        raise SourceError(
+            Reason.SECRET_INVALID,
+            f"key {key} of Secret {name!r} is empty or holds characters that no key has",
+        )
+    return value

@@ -1,0 +1,339 @@
+"""From what botocore raises to one reason and one sentence: pure.
+
+Text of the store never enters a message unquoted; URLs, keys of accounts and bodies never at all.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    HTTPClientError,
+    ParamValidationError,
+    ReadTimeoutError,
+    SSLError,
+)
+from botocore.parsers import ResponseParserError
+
+from modelcache_api.names import Reason
+from modelcache_operator.ports.sources import SourceError
+from modelcache_operator.sources.addressing import Address
+from modelcache_operator.sources.egress import RefusedAddressError
+from modelcache_operator.sources.quoted import quote_key
+
+_SOON: Final = 15.0
+_LATER: Final = 60.0
+_LONGEST: Final = 3600.0
+
+_AUTH: Final = frozenset(
+    {
+        "AccessDenied",
+        "AllAccessDisabled",
+        "AccountProblem",
+        "InvalidAccessKeyId",
+        "InvalidSecurity",
+        "InvalidToken",
+        "NotSignedUp",
+        "SignatureDoesNotMatch",
+        "UnauthorizedAccess",
+        "Unauthorized",
+        "Forbidden",
+        "401",
+        "403",
+    }
+)
+_EXPIRED: Final = frozenset(
+    {
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "TokenRefreshRequired",
+    }
+)
+_THROTTLED: Final = frozenset(
+    {
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "RequestLimitExceeded",
+        "TooManyRequests",
+        "TooManyRequestsException",
+        "ServiceUnavailable",
+        "BandwidthLimitExceeded",
+        "429",
+        "503",
+    }
+)
+_ELSEWHERE: Final = frozenset(
+    {
+        "PermanentRedirect",
+        "TemporaryRedirect",
+        "Redirect",
+        "IllegalLocationConstraintException",
+        "301",
+        "302",
+        "307",
+        "308",
+    }
+)
+# What stores say that take the bucket only in the host name.
+_WANTS_VIRTUAL: Final = re.compile(
+    r"virtual[ -]?host|path[ -]?style|second level domain|SecondLevelDomain", re.IGNORECASE
+)
+_T = TypeVar("_T", bound=BaseException)
+_REGION: Final = re.compile(r"[a-z0-9-]{1,64}")
+
+
+S3Failure = BotoCoreError | ClientError | ResponseParserError
+S3_ERRORS: Final = (BotoCoreError, ClientError, ResponseParserError)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What was asked of whom, for the message."""
+
+    address: Address
+    is_anonymous: bool
+    now: datetime
+
+
+def explain(error: S3Failure, attempt: Attempt) -> SourceError:
+    """The reason for a failed call, with cause, cure and when to try again."""
+    refused = _find(error, RefusedAddressError)
+    if refused is not None:
+        return SourceError(
+            Reason.SOURCE_NOT_ALLOWED, f"{attempt.address.request_host}: {refused.message}"
+        )
+    if isinstance(error, ClientError):
+        return _explain_answer(error, attempt)
+    if isinstance(error, ParamValidationError):
+        return SourceError(
+            Reason.SOURCE_INVALID,
+            f"{quote_key(attempt.address.bucket)} is no bucket name: correct source.uri",
+        )
+    if isinstance(error, ResponseParserError):
+        return _not_s3(attempt)
+    return _explain_connection(error, attempt)
+
+
+def _explain_connection(error: Exception, attempt: Attempt) -> SourceError:
+    where = attempt.address.authority
+    if isinstance(error, SSLError) or _find(error, ssl.SSLError) is not None:
+        return SourceError(
+            Reason.TLS_FAILED,
+            f"no trusted TLS connection to {where}: {_describe_tls(error)}; give the CA's "
+            "certificate with source.caBundleRef, or correct source.endpoint",
+            retry_after_seconds=_LATER,
+        )
+    if isinstance(error, ConnectTimeoutError | ReadTimeoutError):
+        what = "does not answer in time"
+    elif _find(error, ConnectionRefusedError) is not None:
+        what = "refuses connections"
+    elif isinstance(error, EndpointConnectionError):
+        what = "cannot be reached"
+    elif isinstance(error, HTTPClientError):
+        what = "breaks the connection off"
+    else:
+        return SourceError(
+            Reason.SOURCE_ERROR, f"{where}: {type(error).__name__}", retry_after_seconds=_LATER
+        )
+    return SourceError(
+        Reason.ENDPOINT_UNREACHABLE,
+        f"{where} {what}: check source.endpoint, and network policies of the operator",
+        retry_after_seconds=_SOON,
+    )
+
+
+def _explain_answer(error: ClientError, attempt: Attempt) -> SourceError:
+    answer = _Answer.of(error.response)
+    if answer.code == "RequestTimeTooSkewed":
+        return _clock_skew(answer, attempt)
+    if answer.code in _EXPIRED:
+        return SourceError(
+            Reason.CREDENTIALS_EXPIRED,
+            "the store says that the session token has expired: write new credentials into the "
+            "Secret; they are read again by themselves",
+            retry_after_seconds=_LATER,
+        )
+    if answer.code in _THROTTLED or answer.status in (429, 503):
+        return SourceError(
+            Reason.THROTTLED,
+            f"{attempt.address.authority} asks for fewer requests ({answer.shown})",
+            retry_after_seconds=read_retry_after(answer.headers, attempt.now),
+        )
+    return (
+        _explain_place(answer, attempt)
+        or _explain_identity(answer, attempt)
+        or _explain_rest(answer, attempt)
+    )
+
+
+def _explain_place(answer: _Answer, attempt: Attempt) -> SourceError | None:
+    """The request went to a wrong place: bucket, region or addressing style."""
+    address = attempt.address
+    if answer.code == "NoSuchBucket":
+        return SourceError(
+            Reason.SOURCE_NOT_FOUND,
+            f"there is no bucket {quote_key(address.bucket)} at {address.authority}",
+        )
+    if answer.region is not None and answer.region != address.region:
+        return SourceError(
+            Reason.SOURCE_INVALID,
+            f"the bucket is in region {answer.region}, not {address.region}: set source.region",
+        )
+    if address.style == "path" and _WANTS_VIRTUAL.search(f"{answer.code} {answer.message}"):
+        return SourceError(
+            Reason.WRONG_ADDRESSING,
+            f"{address.authority} does not take the bucket in the path ({answer.shown}): "
+            "set source.addressing to Virtual",
+        )
+    if answer.code in _ELSEWHERE:
+        other = "Virtual" if address.style == "path" else "Path"
+        return SourceError(
+            Reason.WRONG_ADDRESSING,
+            f"{address.authority} sends requests elsewhere ({answer.shown}): set source.endpoint "
+            f"and source.region to those of the bucket, or source.addressing to {other}",
+        )
+    return None
+
+
+def _explain_identity(answer: _Answer, attempt: Attempt) -> SourceError | None:
+    if answer.code not in _AUTH and answer.status not in (401, 403):
+        return None
+    cure = (
+        "the request was anonymous: name a Secret in source.credentialsSecretRef"
+        if attempt.is_anonymous
+        else "check the keys in the Secret, and that they may list the bucket and read its objects"
+    )
+    return SourceError(
+        Reason.AUTH_FAILED,
+        f"{attempt.address.authority} refuses access to bucket "
+        f"{quote_key(attempt.address.bucket)} ({answer.shown}): {cure}",
+    )
+
+
+def _explain_rest(answer: _Answer, attempt: Attempt) -> SourceError:
+    if answer.status >= 500:  # noqa: PLR2004 - HTTP
+        return SourceError(
+            Reason.SOURCE_ERROR,
+            f"{attempt.address.authority} failed with {answer.shown}; it is tried again",
+            retry_after_seconds=read_retry_after(answer.headers, attempt.now, default=_SOON),
+        )
+    return SourceError(
+        Reason.SOURCE_ERROR,
+        f"{attempt.address.authority} answered {answer.shown}: "
+        "check that source.endpoint is an S3 store",
+        retry_after_seconds=_LATER,
+    )
+
+
+def _clock_skew(answer: _Answer, attempt: Attempt) -> SourceError:
+    theirs = answer.server_time or "unknown"
+    ours = answer.request_time or attempt.now.astimezone(UTC).isoformat()
+    return SourceError(
+        Reason.CLOCK_SKEW,
+        f"the clocks of the operator ({ours}) and of {attempt.address.authority} ({theirs}) "
+        "differ by too much: set the wrong one right",
+        retry_after_seconds=_LATER,
+    )
+
+
+def _not_s3(attempt: Attempt) -> SourceError:
+    return SourceError(
+        Reason.SOURCE_ERROR,
+        f"the answer of {attempt.address.authority} is not that of an S3 store: "
+        "check source.endpoint",
+        retry_after_seconds=_LATER,
+    )
+
+
+def read_retry_after(headers: Mapping[str, str], now: datetime, *, default: float = _SOON) -> float:
+    """Seconds of a Retry-After in either form, within sane bounds; the default without one."""
+    value = headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdigit():
+        return min(max(float(value[:9]), 1.0), _LONGEST)
+    try:
+        when = email.utils.parsedate_to_datetime(value)
+    except ValueError:
+        return default
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return min(max((when - now).total_seconds(), 1.0), _LONGEST)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The parts of an error answer that we use, each bounded."""
+
+    code: str
+    message: str
+    status: int
+    headers: Mapping[str, str]
+    region: str | None
+    request_time: str | None
+    server_time: str | None
+
+    @classmethod
+    def of(cls, response: Mapping[str, Any]) -> _Answer:
+        error = response.get("Error") or {}
+        metadata = response.get("ResponseMetadata") or {}
+        headers = {str(k).lower(): str(v) for k, v in (metadata.get("HTTPHeaders") or {}).items()}
+        region = str(headers.get("x-amz-bucket-region") or error.get("Region") or "")
+        server_time = error.get("ServerTime") or headers.get("date")
+        return cls(
+            code=str(error.get("Code") or "")[:80],
+            message=str(error.get("Message") or "")[:500],
+            status=int(metadata.get("HTTPStatusCode") or 0),
+            headers=headers,
+            region=region if _REGION.fullmatch(region) else None,
+            request_time=_printable(error.get("RequestTime")),
+            server_time=_printable(server_time),
+        )
+
+    @property
+    def shown(self) -> str:
+        """Status and code, for a message."""
+        code = self.code if self.code.isalnum() and self.code.isascii() else quote_key(self.code)
+        return f"{self.status}" if self.code == str(self.status) else f"{self.status} {code}"
+
+
+def _printable(value: object) -> str | None:
+    text = str(value)[:40] if value else ""
+    return text if text and text.isprintable() and text.isascii() else None
+
+
+def _describe_tls(error: BaseException) -> str:
+    verification = _find(error, ssl.SSLCertVerificationError)
+    if verification is not None:
+        return verification.verify_message or "the certificate is not valid"
+    other = _find(error, ssl.SSLError)
+    reason = other.reason if other is not None else None
+    if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
+        return "it does not speak TLS at that port"
+    return (reason or "the handshake failed").replace("_", " ").lower()
+
+
+def _find(error: BaseException, kind: type[_T]) -> _T | None:
+    """The first error of that kind among the error, its causes, contexts and arguments."""
+    open_errors: list[object] = [error]
+    seen: set[int] = set()
+    while open_errors:
+        current = open_errors.pop()
+        if not isinstance(current, BaseException) or id(current) in seen:
+            continue
+        if isinstance(current, kind):
+            return current
+        seen.add(id(current))
+        inner = getattr(current, "kwargs", None) or {}
+        open_errors += [current.__cause__, current.__context__, getattr(current, "reason", None)]
+        open_errors += [*current.args, *(inner.values() if isinstance(inner, dict) else ())]
+    return None

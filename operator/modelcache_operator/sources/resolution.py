@@ -1,0 +1,94 @@
+"""From a URI to a source manifest: blocking."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from modelcache_api.manifest import SourceFile, SourceManifest, make_source_manifest
+from modelcache_api.names import Reason
+from modelcache_operator.ports.sources import SourceError
+from modelcache_operator.sources.client import S3Client
+from modelcache_operator.sources.listing import (
+    Checkpoint,
+    find_latest_versions,
+    find_object,
+    list_objects,
+)
+from modelcache_operator.sources.location import S3Location
+from modelcache_operator.sources.quoted import quote_key
+from modelcache_operator.sources.selection import (
+    Globs,
+    drop_folder_markers,
+    select_files,
+    select_object,
+    with_versions,
+)
+
+
+class Gate:
+    """Ends a listing between two pages, at its deadline or when nobody waits for it any more."""
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """Let the next check fail."""
+        self._closed.set()
+
+    def check(self) -> None:
+        """Raise SourceError if the listing should end."""
+        if self._closed.is_set() or time.monotonic() > self._deadline:
+            raise SourceError(
+                Reason.SOURCE_ERROR,
+                "the listing takes too long: narrow source.uri",
+                retry_after_seconds=60.0,
+            )
+
+
+def resolve_location(
+    client: S3Client, location: S3Location, globs: Globs, checkpoint: Checkpoint
+) -> SourceManifest:
+    """The selected files below the folder, or the object of that very key if there is no folder.
+
+    Raises:
+        SourceError: nothing is found or selected, or what is must not be taken.
+    """
+    prefix = location.folder_prefix
+    objects = drop_folder_markers(list_objects(client, location.bucket, prefix, checkpoint))
+    files = select_files(objects, prefix, globs)
+    single = None
+    if not objects and location.key:
+        single = find_object(client, location.bucket, location.key)
+        if single is not None:
+            files = select_object(single, location.object_name, globs)
+    if not files:
+        raise _not_found(location, len(objects) + (single is not None))
+    return make_source_manifest(_with_versions(client, location, files, checkpoint))
+
+
+def _with_versions(
+    client: S3Client,
+    location: S3Location,
+    files: Sequence[SourceFile],
+    checkpoint: Checkpoint,
+) -> tuple[SourceFile, ...]:
+    keys = [location.key_of(file) for file in files]
+    prefix = location.key if files[0].key is not None else location.folder_prefix
+    latest = find_latest_versions(client, location.bucket, prefix, checkpoint)
+    return tuple(files) if latest is None else with_versions(files, keys, latest)
+
+
+def _not_found(location: S3Location, listed: int) -> SourceError:
+    if listed:
+        message = f"none of the {listed} objects at source.uri is taken by include and exclude"
+    elif location.key:
+        message = (
+            f"bucket {quote_key(location.bucket)} has no object named {quote_key(location.key)} "
+            "and none below it: correct source.uri, or upload the model"
+        )
+    else:
+        message = f"bucket {quote_key(location.bucket)} is empty: upload the model"
+    return SourceError(Reason.SOURCE_NOT_FOUND, message)

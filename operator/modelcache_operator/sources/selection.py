@@ -1,0 +1,136 @@
+"""From a listing to the files of a version: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from modelcache_api.keys import describe_unsafe_path, find_file_and_folder_clash, is_selected
+from modelcache_api.limits import MAX_FILES
+from modelcache_api.manifest import SourceFile
+from modelcache_api.names import Reason
+from modelcache_operator.ports.sources import SourceError
+from modelcache_operator.sources.quoted import quote_key
+
+_HADOOP_MARKER: Final = "_$folder$"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedObject:
+    """One object as a listing names it. `etag` is as it stands in an HTTP header."""
+
+    key: str
+    size_bytes: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Globs:
+    """Which paths are taken."""
+
+    include: Sequence[str] | None = None
+    exclude: Sequence[str] | None = None
+
+    def select(self, path: str) -> bool:
+        """True if the path is taken."""
+        return is_selected(path, self.include, self.exclude)
+
+
+def drop_folder_markers(objects: Iterable[ListedObject]) -> tuple[ListedObject, ...]:
+    """The objects without those that only stand for a folder.
+
+    These are empty objects whose key ends with a slash or `_$folder$`, or that have objects below
+    them: as files they could not exist beside their folder.
+    """
+    kept = tuple(item for item in objects if not _is_named_as_marker(item))
+    empty = {item.key for item in kept if item.size_bytes == 0}
+    folders = {folder for item in kept for folder in _folders_of(item.key) if folder in empty}
+    return tuple(item for item in kept if item.key not in folders)
+
+
+def select_files(
+    objects: Sequence[ListedObject], prefix: str, globs: Globs
+) -> tuple[SourceFile, ...]:
+    """The files below the prefix that the globs take, path = key without the prefix.
+
+    Raises:
+        SourceError: UnsafeKey or TooManyFiles.
+    """
+    files = tuple(
+        SourceFile(path, item.size_bytes, item.etag)
+        for item in objects
+        if globs.select(path := item.key[len(prefix) :])
+    )
+    _check_number(len(files))
+    for file in files:
+        _check_path(file.path)
+    clash = find_file_and_folder_clash(file.path for file in files)
+    if clash is not None:
+        raise SourceError(
+            Reason.UNSAFE_KEY,
+            f"{quote_key(clash)} is both a file and a folder: rename one of them "
+            "or leave one out with spec.exclude",
+        )
+    return files
+
+
+def select_object(item: ListedObject, name: str, globs: Globs) -> tuple[SourceFile, ...]:
+    """The one file of a URI that names an object, or nothing if the globs leave it out."""
+    if not globs.select(name):
+        return ()
+    _check_path(name)
+    return (SourceFile(name, item.size_bytes, item.etag, key=item.key),)
+
+
+def with_versions(
+    files: Sequence[SourceFile], keys: Sequence[str], latest: dict[str, tuple[str, str]]
+) -> tuple[SourceFile, ...]:
+    """The files with version ids. `latest` holds (version id, etag) by key.
+
+    The id `null` is no identity: the store overwrites that version in place.
+
+    Raises:
+        SourceError: the bucket changed between the two listings.
+    """
+    versioned = []
+    for file, key in zip(files, keys, strict=True):
+        version_id, etag = latest.get(key, (None, None))
+        if etag != file.etag:
+            raise SourceError(
+                Reason.SOURCE_CHANGED,
+                f"{quote_key(key)} changed while it was being listed; it is listed again",
+                retry_after_seconds=10.0,
+            )
+        versioned.append(replace(file, version_id=None if version_id == "null" else version_id))
+    return tuple(versioned)
+
+
+def _folders_of(key: str) -> Iterator[str]:
+    index = key.find("/")
+    while index >= 0:
+        yield key[:index]
+        index = key.find("/", index + 1)
+
+
+def _is_named_as_marker(item: ListedObject) -> bool:
+    return item.size_bytes == 0 and item.key.endswith(("/", _HADOOP_MARKER))
+
+
+def _check_number(number: int) -> None:
+    if number > MAX_FILES:
+        raise SourceError(
+            Reason.TOO_MANY_FILES,
+            f"{number} files are selected, at most {MAX_FILES} are taken: "
+            "narrow source.uri, include or exclude in a new ModelVersion",
+        )
+
+
+def _check_path(path: str) -> None:
+    why = describe_unsafe_path(path)
+    if why is not None:
+        raise SourceError(
+            Reason.UNSAFE_KEY,
+            f"the key {quote_key(path)} cannot become a file: {why}; "
+            "rename it or leave it out with spec.exclude",
+        )
