@@ -1,0 +1,1 @@
+"""Where verified bytes lie on this node."""

@@ -1,0 +1,258 @@
+"""The content-addressed store on the node's disk.
+
+Publication: blobs -> tree under a temporary name -> record -> rename. Withdrawal: rename the tree
+away -> record -> blobs. A crash between any two steps is repaired at the next start: what has a
+record and all its blobs is held, everything else is not. All methods block; one thread calls them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from modelcache_agent.decide.world import Held, Origin
+from modelcache_agent.tiers.blobs import BlobFolder, looks_as_recorded
+from modelcache_agent.tiers.catalog import Catalog, StoredVersion
+from modelcache_agent.tiers.durable import (
+    allocated_bytes,
+    remove_anything,
+    sync_directory,
+    write_atomically,
+)
+from modelcache_agent.tiers.evictions import EvictionMarks
+from modelcache_agent.tiers.layout import StoreLayout
+from modelcache_agent.tiers.quarantine import Quarantine
+from modelcache_agent.tiers.records import (
+    FileRecord,
+    VersionRecord,
+    decode_record,
+    encode_record,
+)
+from modelcache_agent.tiers.release import ReleasedFiles
+from modelcache_agent.tiers.trees import build_tree, describe_tree_fault
+from modelcache_agent.tiers.usage import is_open_elsewhere
+from modelcache_api.manifest import ContentDigest, ContentManifest, digest_hex
+
+_log = logging.getLogger(__name__)
+# The time of last use is written down at most this often.
+_TOUCH_SECONDS: Final = 60.0
+
+Step = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What is on the disk now."""
+
+    held: tuple[Held, ...]
+    partials: Mapping[str, int]
+    quarantined_bytes: int
+    quarantined: int
+    pending_release_bytes: int
+    free_bytes: int
+    evicted: frozenset[str]
+
+
+class DiskStore:
+    """One agent's store; made by `open_store`, which holds the lock and has repaired it.
+
+    `step` is called with a name before each durable step; tests end the process there.
+    """
+
+    def __init__(self, layout: StoreLayout, *, step: Step, clock: Callable[[], float]) -> None:
+        self.layout = layout
+        self.quarantine = Quarantine(layout.quarantine)
+        self.released = ReleasedFiles(layout.released)
+        self.blobs = BlobFolder(layout.blobs, self.quarantine)
+        self.catalog = Catalog()
+        self.marks = EvictionMarks(layout.evicted)
+        self._step = step
+        self._clock = clock
+
+    def survey(self) -> Survey:
+        """Everything that decisions need; also reaps what readers have closed meanwhile."""
+        space = os.statvfs(self.layout.root)
+        return Survey(
+            held=tuple(version.held for version in self.catalog),
+            partials=self._measure_partials(),
+            quarantined_bytes=self.quarantine.size_bytes(),
+            quarantined=self.quarantine.count(),
+            pending_release_bytes=self.released.reap(),
+            free_bytes=space.f_bavail * space.f_frsize,
+            evicted=self.marks.uids,
+        )
+
+    def has_blob(self, sha256: str) -> bool:
+        """True if a verified version names this blob and it still looks as recorded."""
+        record = self.catalog.find_blob(sha256)
+        return record is not None and looks_as_recorded(self.blobs.path(record), record)
+
+    def publish(
+        self, manifest: ContentManifest, finished: Mapping[str, Path], origin: Origin
+    ) -> ContentDigest:
+        """Publish files that were verified: `finished` by path; others must be here as blobs.
+
+        If the content is here already, the origin is added and the own copy dropped: readers of
+        the first one never notice.
+
+        Raises:
+            StoreError, OSError: nothing was published; partial files are still there.
+        """
+        held = self.catalog.get(manifest.digest)
+        if held is not None and held.is_verified:
+            self.add_origin(manifest.digest, origin)
+        else:
+            self._publish_new(manifest, finished, origin)
+        self._step("drop-partial")
+        self.drop_partial(origin.uid)
+        return manifest.digest
+
+    def _publish_new(
+        self, manifest: ContentManifest, finished: Mapping[str, Path], origin: Origin
+    ) -> None:
+        hex_digest = digest_hex(manifest.digest)
+        records = []
+        for content in manifest.files:
+            self._step("blob")
+            known = self.catalog.find_blob(content.sha256)
+            if known is not None and looks_as_recorded(self.blobs.path(known), known):
+                records.append(replace(known, content=content))
+            else:
+                records.append(self.blobs.take(content, finished.get(content.path)))
+        sync_directory(self.layout.blobs)
+        self._step("tree")
+        new_tree = self.layout.new_tree(hex_digest)
+        files = build_tree(new_tree, tuple(records), self.blobs)
+        record = VersionRecord(manifest.digest, files, (origin,), verified_at=self._clock())
+        self._step("record")
+        write_atomically(self.layout.record(hex_digest), encode_record(record))
+        self._step("rename")
+        self._swap_in(new_tree, self.layout.version(hex_digest))
+        self._step("published")
+        self.catalog.put(StoredVersion.of(record, last_used=self._clock()))
+        self.marks.remove([origin.uid])
+
+    def _swap_in(self, new_tree: Path, target: Path) -> None:
+        """The tree gets its name; an unverified one of that name moves away first."""
+        if target.exists():
+            self.released.take(target)
+        new_tree.rename(target)
+        sync_directory(self.layout.versions)
+
+    def restore(self, digest: ContentDigest, files: tuple[FileRecord, ...]) -> None:
+        """A version whose blobs were just verified: record and tree are made to agree with them.
+
+        A tree that is not the published one goes to quarantine.
+        """
+        stored = self.catalog.get(digest)
+        if stored is None:
+            return
+        hex_digest = digest_hex(digest)
+        target = self.layout.version(hex_digest)
+        fault = describe_tree_fault(target, files)
+        if fault is not None:
+            files = build_tree(self.layout.new_tree(hex_digest), files, self.blobs)
+        if files != stored.files:
+            whole = self.load_record(digest)
+            self._rewrite(_with_inodes(whole, files), stored.last_used)
+        if fault is not None:
+            if target.exists():
+                self.quarantine.take(target, fault)
+            self.layout.new_tree(hex_digest).rename(target)
+            sync_directory(self.layout.versions)
+        self.catalog.put(replace(stored, files=files, is_verified=True))
+
+    def add_origin(self, digest: ContentDigest, origin: Origin) -> None:
+        """Note that this version's source gave these bytes, or that they were adopted."""
+        stored = self.catalog.get(digest)
+        if stored is None or origin in stored.origins:
+            return
+        others = tuple(
+            old
+            for old in stored.origins
+            if (old.uid, old.source_digest) != (origin.uid, origin.source_digest)
+        )
+        record = replace(self.load_record(digest), origins=(*others, origin))
+        self._rewrite(record, stored.last_used)
+        self.catalog.put(replace(stored, origins=record.origins))
+
+    def load_record(self, digest: ContentDigest) -> VersionRecord:
+        """The whole record with its pieces, which memory does not hold."""
+        path = self.layout.record(digest_hex(digest))
+        return decode_record(path.read_bytes(), digest)
+
+    def _rewrite(self, record: VersionRecord, last_used: float) -> None:
+        path = self.layout.record(digest_hex(record.digest))
+        write_atomically(path, encode_record(record))
+        os.utime(path, (last_used, last_used))
+
+    def find_in_use(self) -> frozenset[str]:
+        """Contents with a file that some process has open or mapped; notes their use."""
+        now = self._clock()
+        used = frozenset(stored.digest for stored in self.catalog if self._is_in_use(stored))
+        for digest in used:
+            stored = self.catalog.get(ContentDigest(digest))
+            if stored is not None and now - stored.last_used >= _TOUCH_SECONDS:
+                self.catalog.put(replace(stored, last_used=now))
+                os.utime(self.layout.record(digest_hex(digest)), (now, now))
+        return used
+
+    def _is_in_use(self, stored: StoredVersion) -> bool:
+        return any(is_open_elsewhere(self.blobs.folder / name) for name in stored.blob_names)
+
+    def evict(self, digest: ContentDigest, uids: Iterable[str]) -> bool:
+        """Give an unused content up for a newcomer. False if a process has it open after all."""
+        stored = self.catalog.get(digest)
+        if stored is None:
+            return True
+        if self._is_in_use(stored):
+            return False
+        self.marks.add(uids)
+        self._withdraw(stored)
+        return True
+
+    def remove(self, digest: ContentDigest) -> None:
+        """Give a content up; what readers hold open is pending release until they close it."""
+        stored = self.catalog.get(digest)
+        if stored is not None:
+            self._withdraw(stored)
+
+    def _withdraw(self, stored: StoredVersion) -> None:
+        hex_digest = digest_hex(stored.digest)
+        self._step("withdraw-tree")
+        self.released.take(self.layout.version(hex_digest))
+        sync_directory(self.layout.versions)
+        self._step("withdraw-record")
+        self.layout.record(hex_digest).unlink(missing_ok=True)
+        sync_directory(self.layout.records)
+        self.catalog.drop(stored.digest)
+        for name in sorted(stored.blob_names - self.catalog.blob_names):
+            self._step("withdraw-blob")
+            self.released.take(self.blobs.folder / name)
+        self._step("withdraw-reap")
+        self.released.reap()
+        _log.info("removed version=%s", stored.digest)
+
+    def drop_partial(self, uid: str) -> None:
+        """Delete the unfinished files of a version."""
+        remove_anything(self.layout.partial / uid)
+
+    def forget_evictions(self, wanted: Iterable[str]) -> None:
+        """Drop the marks of entries that are gone."""
+        self.marks.keep_only(wanted)
+
+    def _measure_partials(self) -> Mapping[str, int]:
+        folders = (path for path in self.layout.partial.iterdir() if path.is_dir())
+        sizes = ((path.name, allocated_bytes(path)) for path in folders)
+        return {name: max(size, 1) for name, size in sizes}
+
+
+def _with_inodes(record: VersionRecord, files: tuple[FileRecord, ...]) -> VersionRecord:
+    """The record with its pieces, and the places of its files as they are now."""
+    now = {file.content.path: file for file in files}
+    merged = tuple(replace(now[old.content.path], content=old.content) for old in record.files)
+    return replace(record, files=merged)

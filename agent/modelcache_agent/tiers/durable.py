@@ -1,0 +1,75 @@
+"""Changes that survive a power cut, and removals that do not follow links."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+_BLOCK_BYTES = 512
+
+
+def sync_directory(path: Path) -> None:
+    """Return when the names in the directory are on the device."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace the file as a whole: readers and crashes see the old or the new one."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    sync_directory(path.parent)
+
+
+def is_temporary(name: str) -> bool:
+    """True for what `write_atomically` leaves behind when it is interrupted."""
+    return name.startswith(".") and name.endswith(".tmp")
+
+
+def remove_anything(path: Path) -> None:
+    """Remove a file, link or tree; nothing there is fine. Links are removed, not followed."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def walk_files(root: Path) -> Iterator[Path]:
+    """Everything below the root that is no directory; links are not followed."""
+    for folder, directories, files in os.walk(root):
+        base = Path(folder)
+        for name in files:
+            yield base / name
+        for name in directories:
+            if (base / name).is_symlink():
+                yield base / name
+
+
+def allocated_bytes(root: Path) -> int:
+    """Bytes on the device below the root; a file with several names counts once."""
+    seen: set[tuple[int, int]] = set()
+    total = 0
+    for path in walk_files(root):
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            continue
+        if (found.st_dev, found.st_ino) not in seen:
+            seen.add((found.st_dev, found.st_ino))
+            total += found.st_blocks * _BLOCK_BYTES
+    return total

@@ -1,0 +1,119 @@
+"""The folders and names of a store."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+FORMAT: Final = 1
+DIRECTORY_MODE: Final = 0o755
+PUBLISHED_MODE: Final = 0o444
+PARTIAL_MODE: Final = 0o600
+NEW_TREE_PREFIX: Final = ".new-"
+# A file system's own folder at its top; the store may be a mount point.
+TOLERATED: Final = frozenset({"lost+found"})
+
+_HEX: Final = re.compile(r"[0-9a-f]{64}")
+_BLOB: Final = re.compile(r"([0-9a-f]{64})(?:\.[1-9][0-9]{0,4})?")
+_UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLayout:
+    """Paths below one root, all on one file system, because hard links cross no mount."""
+
+    root: Path
+
+    @property
+    def lock(self) -> Path:
+        """Held by flock for the agent's life; never unlinked."""
+        return self.root / "lock"
+
+    @property
+    def about(self) -> Path:
+        """Format and node of the store."""
+        return self.root / "store.json"
+
+    @property
+    def evicted(self) -> Path:
+        """Which ModelVersions were evicted and are not to be fetched again."""
+        return self.root / "evicted.json"
+
+    @property
+    def blobs(self) -> Path:
+        """One file for each distinct content of a file."""
+        return self.root / "blobs" / "sha256"
+
+    @property
+    def partial(self) -> Path:
+        """Unfinished transfers, one folder for each ModelVersion."""
+        return self.root / "partial"
+
+    @property
+    def versions(self) -> Path:
+        """What readers see: trees of hard links, complete or not there."""
+        return self.root / "versions"
+
+    @property
+    def records(self) -> Path:
+        """What was verified, one file for each version. Its mtime is the time of last use."""
+        return self.root / "records"
+
+    @property
+    def released(self) -> Path:
+        """Given up, but still open somewhere."""
+        return self.root / "released"
+
+    @property
+    def quarantine(self) -> Path:
+        """What is not ours or is damaged; never trusted."""
+        return self.root / "quarantine"
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """All folders, parents first."""
+        return (
+            self.root / "blobs",
+            self.blobs,
+            self.partial,
+            self.versions,
+            self.records,
+            self.released,
+            self.quarantine,
+        )
+
+    @property
+    def known_names(self) -> frozenset[str]:
+        """What belongs directly below the root."""
+        files = {self.lock.name, self.about.name, self.evicted.name}
+        return frozenset(files | {path.name for path in self.folders} | TOLERATED) - {"sha256"}
+
+    def version(self, hex_digest: str) -> Path:
+        """The tree of a published version."""
+        return self.versions / hex_digest
+
+    def new_tree(self, hex_digest: str) -> Path:
+        """The tree while it is being built."""
+        return self.versions / f"{NEW_TREE_PREFIX}{hex_digest}"
+
+    def record(self, hex_digest: str) -> Path:
+        """The record of a version."""
+        return self.records / f"{hex_digest}.json"
+
+
+def is_hex_digest(name: str) -> bool:
+    """True if the name is a sha256 in hex."""
+    return _HEX.fullmatch(name) is not None
+
+
+def parse_blob_name(name: str) -> str | None:
+    """The sha256 that a blob's file name stands for, or None. `<hex>.1` is a second copy."""
+    match = _BLOB.fullmatch(name)
+    return None if match is None else match.group(1)
+
+
+def is_uid(name: str) -> bool:
+    """True if the name may be a ModelVersion's uid, so that it is safe as a folder's name."""
+    return _UID.fullmatch(name) is not None

@@ -1,0 +1,214 @@
+"""Opening a store: take the lock, repair what a crash left, adopt what is complete.
+
+Needs no network. What looks exactly as recorded is adopted without reading it; the rest is held
+as unverified until it was hashed; what is not ours goes to quarantine; leftovers of our own
+interrupted steps are removed. Nothing outside the root is touched.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from modelcache_agent.tiers.blobs import looks_as_recorded
+from modelcache_agent.tiers.catalog import StoredVersion
+from modelcache_agent.tiers.disk import DiskStore, Step
+from modelcache_agent.tiers.durable import (
+    is_temporary,
+    remove_anything,
+    write_atomically,
+)
+from modelcache_agent.tiers.errors import StoreRefusedError
+from modelcache_agent.tiers.layout import (
+    DIRECTORY_MODE,
+    FORMAT,
+    NEW_TREE_PREFIX,
+    PARTIAL_MODE,
+    TOLERATED,
+    StoreLayout,
+    is_hex_digest,
+    is_uid,
+    parse_blob_name,
+)
+from modelcache_agent.tiers.lock import StoreLock
+from modelcache_agent.tiers.records import VersionRecord, decode_record
+from modelcache_api.manifest import digest_hex
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStore:
+    """A store and the lock that must be held as long as it is used."""
+
+    store: DiskStore
+    lock: StoreLock
+
+    def close(self) -> None:
+        """Let another agent use it."""
+        self.lock.close()
+
+
+def open_store(
+    root: Path,
+    *,
+    node_uid: str,
+    step: Step = lambda _name: None,
+    clock: Callable[[], float] = time.time,
+) -> OpenStore:
+    """The store below `root`, which must exist.
+
+    Raises:
+        StoreRefusedError: another agent uses it, it has another format, or it is no store.
+    """
+    layout = StoreLayout(root)
+    _refuse_foreign_folder(layout)
+    lock = StoreLock(layout.lock)
+    lock.acquire()
+    try:
+        _check_about(layout, node_uid)
+        for folder in layout.folders:
+            folder.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+        store = DiskStore(layout, step=step, clock=clock)
+        _Repair(store).run()
+    except BaseException:
+        lock.close()
+        raise
+    return OpenStore(store, lock)
+
+
+def _refuse_foreign_folder(layout: StoreLayout) -> None:
+    """A folder with other people's files is refused before anything is written to it."""
+    if layout.about.exists():
+        return
+    foreign = sorted(
+        path.name
+        for path in layout.root.iterdir()
+        if path.name not in TOLERATED | {layout.lock.name} and not is_temporary(path.name)
+    )
+    if foreign:
+        raise StoreRefusedError(
+            f"{layout.root} is not empty and not a store (it holds {foreign[0]!r}): "
+            "give --store an empty folder"
+        )
+
+
+def _check_about(layout: StoreLayout, node_uid: str) -> None:
+    try:
+        about = json.loads(layout.about.read_bytes())
+        found_format, found_uid = about["format"], about["nodeUid"]
+    except FileNotFoundError:
+        found_format, found_uid = FORMAT, None
+    except (ValueError, KeyError, TypeError):
+        raise StoreRefusedError(
+            f"{layout.about} is damaged: remove it to rebuild the store from its records"
+        ) from None
+    if found_format != FORMAT:
+        raise StoreRefusedError(
+            f"{layout.root} has format {found_format!r}, this agent knows {FORMAT}: "
+            "empty the folder or use the matching agent"
+        )
+    if found_uid is not None and found_uid != node_uid:
+        _log.warning("the node was rebuilt: contents stay, they are known by their digests")
+    if found_uid != node_uid:
+        about = {"format": FORMAT, "nodeUid": node_uid}
+        write_atomically(layout.about, json.dumps(about).encode())
+
+
+class _Repair:
+    """One pass over the store at start."""
+
+    def __init__(self, store: DiskStore) -> None:
+        self._store = store
+        self._layout = store.layout
+        self._quarantine = store.quarantine
+
+    def run(self) -> None:
+        self._sweep_root()
+        for record in self._read_records():
+            self._adopt(record)
+        self._sweep_versions()
+        self._sweep_blobs()
+        self._store.released.reap()
+        self._sweep_partials()
+        self._store.marks.load()
+
+    def _sweep_root(self) -> None:
+        for path in self._layout.root.iterdir():
+            if is_temporary(path.name):
+                remove_anything(path)
+            elif path.name not in self._layout.known_names:
+                self._quarantine.take(path, "it does not belong into the store")
+        for path in (self._layout.root / "blobs").iterdir():
+            if path != self._layout.blobs:
+                self._quarantine.take(path, "it does not belong into the store")
+
+    def _read_records(self) -> list[VersionRecord]:
+        records = []
+        for path in sorted(self._layout.records.iterdir()):
+            if is_temporary(path.name):
+                remove_anything(path)
+                continue
+            hex_digest = path.name.removesuffix(".json")
+            try:
+                if not is_hex_digest(hex_digest) or not path.is_file() or path.is_symlink():
+                    raise ValueError("it is not a record")  # noqa: TRY301 - one path for all
+                records.append(decode_record(path.read_bytes(), f"sha256:{hex_digest}"))
+            except (OSError, ValueError) as error:
+                self._quarantine.take(path, str(error))
+        return records
+
+    def _adopt(self, record: VersionRecord) -> None:
+        """A recorded version becomes held: verified if everything looks as recorded."""
+        store = self._store
+        is_intact = all(looks_as_recorded(store.blobs.path(file), file) for file in record.files)
+        last_used = self._layout.record(digest_hex(record.digest)).stat().st_mtime
+        stored = StoredVersion.of(record, last_used=last_used, is_verified=is_intact)
+        store.catalog.put(stored)
+        if is_intact:
+            store.restore(record.digest, stored.files)
+        else:
+            _log.warning("version=%s does not look as recorded: hashing it", record.digest)
+
+    def _sweep_versions(self) -> None:
+        known = {digest_hex(version.digest) for version in self._store.catalog}
+        for path in self._layout.versions.iterdir():
+            if path.name.startswith(NEW_TREE_PREFIX):
+                remove_anything(path)
+            elif path.name not in known:
+                self._quarantine.take(path, "there is no record of it")
+
+    def _sweep_blobs(self) -> None:
+        """Blobs that no record names come from an interrupted publication or withdrawal."""
+        known = self._store.catalog.blob_names
+        for path in self._layout.blobs.iterdir():
+            if is_temporary(path.name):
+                remove_anything(path)
+            elif parse_blob_name(path.name) is None or not _is_plain_file(path):
+                self._quarantine.take(path, "it is not a blob")
+            elif path.name not in known:
+                self._store.released.take(path)
+
+    def _sweep_partials(self) -> None:
+        """Partial files can be resumed, unless a published blob is the same inode.
+
+        That is left of a publication that was interrupted after its end; writing to such a file
+        would change what readers see. Others may have been made read-only before the end.
+        """
+        for folder in self._layout.partial.iterdir():
+            if not is_uid(folder.name) or not folder.is_dir() or folder.is_symlink():
+                self._quarantine.take(folder, "it is not a transfer")
+                continue
+            for path in folder.iterdir():
+                if _is_plain_file(path) and path.lstat().st_nlink > 1:
+                    path.unlink()
+                elif _is_plain_file(path):
+                    path.chmod(PARTIAL_MODE)
+
+
+def _is_plain_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
