@@ -123,7 +123,7 @@ def _convert_children(
 def _resolve(
     raw: Mapping[str, Any], definitions: Mapping[str, Any], path: str
 ) -> Mapping[str, Any]:
-    """The node with `$ref` put in place and `X | None` taken as X; siblings win."""
+    """The node with `$ref` put in place and `X | None` taken as X; siblings win, texts join."""
     node = dict(raw)
     while True:
         if (reference := node.pop("$ref", None)) is not None:
@@ -133,7 +133,19 @@ def _resolve(
         else:
             return node
         rules = [*inner.get(_RULES, ()), *node.get(_RULES, ())]
-        node = {**inner, **node} | ({_RULES: rules} if rules else {})
+        told = _join_descriptions(node, inner)
+        node = {**inner, **node, **told} | ({_RULES: rules} if rules else {})
+
+
+def _join_descriptions(field: Mapping[str, Any], inner: Mapping[str, Any]) -> Schema:
+    """What the field says of itself, then what its class says; nothing twice."""
+    own, of_class = field.get("description"), inner.get("description")
+    if own is None or of_class is None or inner.get("type") != "object":
+        return {}
+    own, of_class = reflow(own), reflow(of_class)
+    if own in of_class or of_class in own:
+        return {"description": max(own, of_class, key=len)}
+    return {"description": f"{own}\n\n{of_class}"}
 
 
 def _only_option(options: list[Mapping[str, Any]], path: str) -> Mapping[str, Any]:

@@ -1,0 +1,167 @@
+"""Objects to start from, and small ways to change one."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from modelcache_kube import CACHE_NODES, MODEL_CACHES, MODEL_VERSIONS, Resource
+
+Object = dict[str, Any]
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+NOW = "2026-01-31T12:00:00Z"
+GONE = object()
+
+RESOURCES: dict[str, Resource] = {
+    "ModelVersion": MODEL_VERSIONS,
+    "ModelCache": MODEL_CACHES,
+    "CacheNode": CACHE_NODES,
+}
+
+CONDITION: Object = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "Resolved",
+    "message": "All is well.",
+    "observedGeneration": 1,
+    "lastTransitionTime": NOW,
+}
+
+MINIMAL: dict[str, Object] = {
+    "ModelVersion": {"spec": {"model": "m", "source": {"uri": "s3://models"}}},
+    "ModelCache": {"spec": {"stable": {"modelVersion": "minilm-v1"}}},
+    "CacheNode": {"spec": {"nodeUid": "u1"}},
+}
+
+FULL: dict[str, Object] = {
+    "ModelVersion": {
+        "spec": {
+            "model": "sentence-transformers/all-MiniLM-L6-v2",
+            "source": {
+                "uri": "s3://models/minilm/v1",
+                "endpoint": "http://seaweed.storage:8333",
+                "region": "eu-central-1",
+                "addressing": "Path",
+                "caBundleRef": {"kind": "Secret", "name": "ca", "key": "bundle.pem"},
+                "credentialsSecretRef": {"name": "models-s3"},
+            },
+            "include": ["*.safetensors", "config/**"],
+            "exclude": ["*.bin"],
+            "digest": DIGEST,
+        },
+        "status": {
+            "observedGeneration": 1,
+            "sourceDigest": DIGEST,
+            "contentDigest": DIGEST,
+            "contentManifestDigest": DIGEST,
+            "sizeBytes": 91_000_000,
+            "size": "87Mi",
+            "files": 5,
+            "nodes": {"disk": 2},
+            "nodeLabelKey": "cache.modelcache.io/minilm-0123456789abcdef",
+            "conditions": [CONDITION],
+        },
+    },
+    "ModelCache": {
+        "spec": {
+            "stable": {"modelVersion": "minilm-v1"},
+            "placement": {
+                "copies": 2,
+                "minReady": 2,
+                "nodeSelector": {"pool": "gpu", "example.org/zone": ""},
+                "tolerations": [
+                    {
+                        "key": "gpu",
+                        "operator": "Equal",
+                        "value": "yes",
+                        "effect": "NoSchedule",
+                    }
+                ],
+            },
+        },
+        "status": {
+            "observedGeneration": 1,
+            "tracks": [
+                {
+                    "name": "stable",
+                    "modelVersion": "minilm-v1",
+                    "uid": "u1",
+                    "contentDigest": DIGEST,
+                    "nodeLabelKey": "cache.modelcache.io/minilm-0123456789abcdef",
+                }
+            ],
+            "copies": {"wanted": 2, "placed": 2, "ready": 1, "failed": 1},
+            "copiesSummary": "1/2",
+            "progress": "70%",
+            "sizeBytes": 91_000_000,
+            "size": "87Mi",
+            "failures": [{"node": "n1", "reason": "TransferStalled", "message": "Too slow."}],
+            "failuresOmitted": 0,
+            "conditions": [CONDITION],
+        },
+    },
+    "CacheNode": {
+        "spec": {
+            "nodeUid": "u1",
+            "entries": [
+                {
+                    "uid": "v1",
+                    "sourceDigest": DIGEST,
+                    "contentDigest": DIGEST,
+                    "labelKey": "cache.modelcache.io/minilm-0123456789abcdef",
+                    "tier": "Disk",
+                    "sizeBytes": 91_000_000,
+                    "evictable": True,
+                }
+            ],
+            "caches": [{"namespace": "search", "name": "minilm", "stableUid": "v1"}],
+        },
+        "status": {
+            "agentVersion": "0.1.0",
+            "tiers": [
+                {
+                    "name": "Disk",
+                    "capacityBytes": 10**12,
+                    "usedBytes": 91_000_000,
+                    "reservedBytes": 0,
+                    "pendingReleaseBytes": 0,
+                }
+            ],
+            "entries": [
+                {
+                    "uid": "v1",
+                    "state": "Cached",
+                    "contentDigest": DIGEST,
+                    "tier": "Disk",
+                    "progressPercent": 100,
+                    "reason": "Cached",
+                    "message": "Verified.",
+                }
+            ],
+            "diskSummary": "87Mi/931Gi",
+            "models": 1,
+            "failed": 0,
+            "conditions": [CONDITION],
+        },
+    },
+}
+
+
+def with_value(obj: Object, path: tuple[str | int, ...], value: Any) -> Object:
+    """A copy with the value put at the path, or taken away if it is GONE."""
+    changed = copy.deepcopy(obj)
+    parent = changed
+    for part in path[:-1]:
+        parent = parent[part] if isinstance(part, int) else parent.setdefault(part, {})
+    if value is GONE:
+        del parent[path[-1]]
+    else:
+        parent[path[-1]] = value
+    return changed
+
+
+def value_at(obj: Object, path: tuple[str | int, ...]) -> Any:
+    value: Any = obj
+    for part in path:
+        value = value[part]
+    return value

@@ -1,0 +1,204 @@
+"""Every CEL rule and every pattern, accepted and refused; the message names field and cure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from contract.crds.objects import DIGEST, FULL, GONE, MINIMAL, RESOURCES, with_value
+from contract.crds.test_bounds import FIELDS, put, schemas
+from modelcache_kube import Invalid
+
+pytestmark = pytest.mark.cluster
+
+VERSION, CACHE, NODE = "ModelVersion", "ModelCache", "CacheNode"
+URI = ("spec", "source", "uri")
+ENDPOINT = ("spec", "source", "endpoint")
+REGION = ("spec", "source", "region")
+COPIES = ("spec", "placement", "copies")
+MIN_READY = ("spec", "placement", "minReady")
+SELECTOR = ("spec", "placement", "nodeSelector")
+TOLERATIONS = ("spec", "placement", "tolerations")
+OTHER_DIGEST = "sha256:" + "f" * 64
+LONG_LABEL = "a" * 63
+
+ACCEPTED = [
+    pytest.param(VERSION, URI, "s3://abc", id="a bucket alone"),
+    pytest.param(VERSION, URI, "s3://my.bucket-1/a b/ü/", id="any key below it"),
+    pytest.param(VERSION, ENDPOINT, "https://10.0.0.1:8333", id="https and an address"),
+    pytest.param(VERSION, ENDPOINT, "http://[::1]:8333/", id="an IPv6 address and a slash"),
+    pytest.param(VERSION, REGION, "us-gov-west-1", id="a region"),
+    pytest.param(VERSION, ("spec", "model"), "meta-llama/Llama-3.1-8B", id="a model id"),
+    pytest.param(VERSION, ("spec", "digest"), DIGEST, id="a digest"),
+    pytest.param(CACHE, COPIES, 5000, id="the most copies"),
+    pytest.param(CACHE, COPIES, "All", id="a copy on every node"),
+    pytest.param(CACHE, MIN_READY, 1, id="minReady below copies"),
+    pytest.param(CACHE, SELECTOR, {LONG_LABEL: LONG_LABEL}, id="the longest label"),
+    pytest.param(CACHE, SELECTOR, {f"{'a' * 253}/{LONG_LABEL}": ""}, id="the longest prefix"),
+    pytest.param(CACHE, TOLERATIONS, [{"operator": "Exists"}], id="everything tolerated"),
+    pytest.param(CACHE, TOLERATIONS, [{"key": "gpu"}], id="Equal to nothing"),
+    pytest.param(CACHE, TOLERATIONS, [{"key": "a.b/c", "operator": "Exists"}], id="any value"),
+]
+
+REFUSED = [
+    pytest.param(VERSION, URI, "https://bucket/x", "s3://bucket/prefix", id="another scheme"),
+    pytest.param(VERSION, URI, "s3://Bucket/x", "s3://bucket/prefix", id="upper case bucket"),
+    pytest.param(VERSION, URI, "s3://ab", "s3://bucket/prefix", id="too short a bucket"),
+    pytest.param(VERSION, URI, "s3://", "s3://bucket/prefix", id="no bucket"),
+    pytest.param(VERSION, ENDPOINT, "seaweed:8333", "http://host:port", id="no scheme"),
+    pytest.param(VERSION, ENDPOINT, "http://h:1/path", "without a path", id="with a path"),
+    pytest.param(VERSION, ENDPOINT, "http://u:p@h", "http://host:port", id="with a password"),
+    pytest.param(VERSION, REGION, "EU west", "us-east-1", id="no region"),
+    pytest.param(VERSION, ("spec", "model"), "/absolute", "organisation/name", id="no model id"),
+    pytest.param(VERSION, ("spec", "digest"), "sha256:AB", "64 lower-case hex", id="no digest"),
+    pytest.param(CACHE, COPIES, 0, "from 1 to 5000, or All", id="no copies"),
+    pytest.param(CACHE, COPIES, 5001, "from 1 to 5000, or All", id="too many copies"),
+    pytest.param(CACHE, COPIES, "all", "from 1 to 5000, or All", id="all in lower case"),
+    pytest.param(CACHE, COPIES, "2", "from 1 to 5000, or All", id="a number in quotes"),
+    pytest.param(CACHE, MIN_READY, 3, "minReady must not be above copies", id="minReady above"),
+    pytest.param(CACHE, SELECTOR, {"a" * 64: ""}, "name of at most 63", id="too long a key"),
+    pytest.param(CACHE, SELECTOR, {"a/b/c": ""}, "name of at most 63", id="two prefixes"),
+    pytest.param(CACHE, SELECTOR, {"": ""}, "name of at most 63", id="an empty key"),
+    pytest.param(CACHE, SELECTOR, {"k": "a b"}, "at most 63", id="no label value"),
+    pytest.param(CACHE, SELECTOR, {"k": "-a"}, "at most 63", id="a value that begins badly"),
+    pytest.param(CACHE, TOLERATIONS, [{"value": "x"}], "needs operator Exists", id="no key"),
+    pytest.param(
+        CACHE,
+        TOLERATIONS,
+        [{"key": "k", "operator": "Exists", "value": "x"}],
+        "takes no value",
+        id="Exists with a value",
+    ),
+    pytest.param(CACHE, TOLERATIONS, [{"key": "a b"}], "key of a taint", id="no taint key"),
+    pytest.param(
+        CACHE, TOLERATIONS, [{"key": "k", "value": "a b"}], "at most 63", id="no taint value"
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "path", "value"), ACCEPTED)
+async def test_accepted(hand, kind, path, value):
+    assert await hand.create(kind, with_value(FULL[kind], path, value))
+
+
+@pytest.mark.parametrize(("kind", "path", "value", "cure"), REFUSED)
+async def test_refused_with_field_and_cure(hand, kind, path, value, cure):
+    with pytest.raises(Invalid) as refused:
+        await hand.create(kind, with_value(FULL[kind], path, value))
+    message = str(refused.value)
+    assert cure in message
+    assert ".".join(map(str, path)) in message
+
+
+SET_ONCE = [
+    pytest.param(VERSION, ("spec", "model"), "other", "model is immutable: create", id="model"),
+    pytest.param(VERSION, URI, "s3://other", "source.uri is immutable: create", id="uri"),
+    pytest.param(VERSION, ("spec", "include"), ["x"], "include is immutable: create", id="include"),
+    pytest.param(VERSION, ("spec", "include"), None, "include is immutable", id="include taken"),
+    pytest.param(VERSION, ("spec", "exclude"), ["x"], "exclude is immutable: create", id="exclude"),
+    pytest.param(VERSION, ("spec", "exclude"), None, "exclude is immutable", id="exclude taken"),
+    pytest.param(VERSION, ("spec", "digest"), OTHER_DIGEST, "digest can be set once", id="digest"),
+    pytest.param(VERSION, ("spec", "digest"), None, "digest can be set once", id="digest taken"),
+    pytest.param(NODE, ("spec", "nodeUid"), "u2", "nodeUid is immutable", id="nodeUid"),
+]
+
+
+@pytest.mark.parametrize(("kind", "path", "value", "cure"), SET_ONCE)
+async def test_identity_cannot_be_changed(hand, kind, path, value, cure):
+    made = await hand.create(kind, FULL[kind])
+    with pytest.raises(Invalid) as refused:
+        await hand.patch(kind, made["metadata"]["name"], with_value({}, path, value))
+    assert cure in str(refused.value)
+    assert ".".join(map(str, path)) in str(refused.value)
+
+
+@pytest.mark.parametrize("field", ["include", "exclude"])
+async def test_globs_cannot_be_added_later(hand, field):
+    made = await hand.create(VERSION, MINIMAL[VERSION])
+    with pytest.raises(Invalid, match=f"{field} is immutable"):
+        await hand.patch(VERSION, made["metadata"]["name"], {"spec": {field: ["x"]}})
+
+
+async def test_digest_can_be_set_once_later(hand):
+    made = await hand.create(VERSION, MINIMAL[VERSION])
+    pinned = await hand.patch(VERSION, made["metadata"]["name"], {"spec": {"digest": DIGEST}})
+    assert pinned["spec"]["digest"] == DIGEST
+
+
+TRANSPORT = [
+    pytest.param(ENDPOINT, "https://elsewhere", id="endpoint"),
+    pytest.param(REGION, "us-east-1", id="region"),
+    pytest.param(("spec", "source", "addressing"), "Virtual", id="addressing"),
+    pytest.param(("spec", "source", "credentialsSecretRef"), None, id="credentials"),
+    pytest.param(("spec", "source", "caBundleRef", "key"), "x", id="CA bundle"),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), TRANSPORT)
+async def test_transport_can_be_changed(hand, path, value):
+    made = await hand.create(VERSION, FULL[VERSION])
+    assert await hand.patch(VERSION, made["metadata"]["name"], with_value({}, path, value))
+
+
+async def test_node_may_be_reached_with_all_else_changed(hand):
+    made = await hand.create(NODE, FULL[NODE])
+    await hand.patch(NODE, made["metadata"]["name"], {"spec": {"entries": [], "caches": []}})
+
+
+@pytest.mark.parametrize("kind", [VERSION, CACHE])
+async def test_C32_name_of_63_characters_is_accepted(hand, kind):
+    assert await hand.create(kind, MINIMAL[kind], "a" * 63)
+
+
+@pytest.mark.parametrize("kind", [VERSION, CACHE])
+async def test_C32_longer_name_is_refused_with_the_limit(hand, kind):
+    with pytest.raises(Invalid, match=r"the name must be at most 63 characters: .* label value"):
+        await hand.create(kind, MINIMAL[kind], "a" * 64)
+
+
+@pytest.mark.parametrize("kind", list(RESOURCES))
+@pytest.mark.parametrize("name", ["Upper", "under_score", "-dash", "dot.", "sp ace", "ü"])
+async def test_C32_name_that_is_no_label_value_is_refused(hand, kind, name):
+    with pytest.raises(Invalid, match="lowercase RFC 1123 subdomain"):
+        await hand.create(kind, MINIMAL[kind], name)
+
+
+async def test_C32_reference_longer_than_a_name_is_refused_with_the_limit(hand):
+    body = with_value(MINIMAL[CACHE], ("spec", "stable", "modelVersion"), "a" * 64)
+    with pytest.raises(Invalid, match=r"spec\.stable\.modelVersion: Too long: .* 63"):
+        await hand.create(CACHE, body)
+
+
+def messages(schema: Any) -> list[str]:
+    return [rule["message"] for rule in schema.get("x-kubernetes-validations", ())]
+
+
+def test_every_rule_has_a_row():
+    told = [row.values[-1] for row in (*REFUSED, *SET_ONCE)] + ["the name must be at most 63"]
+    every = [m for root in schemas().values() for m in messages(root)]
+    every += [m for _, _, schema in FIELDS for m in messages(schema)]
+    missing = [m for m in every if not any(cure in m for cure in told)]
+    assert missing == []
+
+
+DIGESTS = [
+    pytest.param(kind, path, id=f"{kind}.{'.'.join(map(str, path))}")
+    for kind, path, schema in FIELDS
+    if schema.get("pattern") and path[0] == "status"
+] + [
+    pytest.param(NODE, ("spec", "entries", 0, "sourceDigest"), id="entry's source"),
+    pytest.param(NODE, ("spec", "entries", 0, "contentDigest"), id="entry's content"),
+]
+
+
+@pytest.mark.parametrize(("kind", "path"), DIGESTS)
+async def test_pattern_of_what_our_programs_write(hand, kind, path):
+    body = with_value(FULL[kind], path, "x")
+    with pytest.raises(Invalid, match=f"{path[-1]}"):
+        await put(hand, kind, body, path)
+
+
+async def test_removed_value_is_the_same_as_an_absent_one(hand):
+    body = with_value(FULL[VERSION], ("spec", "digest"), GONE)
+    assert "digest" not in (await hand.create(VERSION, body))["spec"]
