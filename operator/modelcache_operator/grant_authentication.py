@@ -1,0 +1,164 @@
+"""From a bearer token to the agent that holds it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, Generic, TypeVar
+
+from modelcache_operator.decide.grant_access import (
+    AgentAccount,
+    Caller,
+    Claims,
+    Denial,
+    PodState,
+    check_node,
+    check_pod,
+    identify_caller,
+)
+from modelcache_operator.ports.callers import Callers
+from modelcache_operator.ports.world import WorldReader
+from modelcache_operator.rate_limit import RateLimiter
+
+_T = TypeVar("_T")
+# Bound tokens of a cluster are about 1 to 2 KiB.
+_MAX_TOKEN_LENGTH: Final = 16 * 1024
+
+
+class DeniedError(Exception):
+    """The request is not heard. `retry_after_seconds` where waiting helps."""
+
+    def __init__(
+        self, status: HTTPStatus, message: str, *, retry_after_seconds: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.retry_after_seconds = retry_after_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticationSettings:
+    """How long answers of the API server are believed, and how often it is asked."""
+
+    token_seconds: float = 60.0
+    refused_seconds: float = 10.0
+    pod_seconds: float = 10.0
+    cached: int = 10_000
+    reviews_per_second: float = 50.0
+    reviews_burst: float = 1_000.0
+    reviews_at_once: int = 16
+    review_deadline_seconds: float = 10.0
+
+
+class Authenticator:
+    """Believes the API server alone; remembers its answers for seconds, and tokens as hashes."""
+
+    def __init__(
+        self,
+        callers: Callers,
+        world: WorldReader,
+        account: AgentAccount,
+        *,
+        clock: Callable[[], float],
+        settings: AuthenticationSettings | None = None,
+    ) -> None:
+        self._callers = callers
+        self._world = world
+        self._account = account
+        self._settings = settings = settings or AuthenticationSettings()
+        # Refused tokens are anybody's to send, so they never push a good one out.
+        self._accepted: _Recent[_Reviewed] = _Recent(settings.cached, settings.token_seconds, clock)
+        self._refused: _Recent[_Reviewed] = _Recent(
+            settings.cached, settings.refused_seconds, clock
+        )
+        self._pods: _Recent[PodState] = _Recent(settings.cached, settings.pod_seconds, clock)
+        self._reviews = RateLimiter(
+            settings.reviews_per_second, settings.reviews_burst, clock=clock, max_keys=1
+        )
+        self._at_once = asyncio.Semaphore(settings.reviews_at_once)
+
+    async def authenticate(self, authorization: str | None) -> Caller:
+        """The agent behind an Authorization header.
+
+        Raises:
+            DeniedError: there is none, or it is not a live agent on a live node.
+            KubeError, TimeoutError: the API server could not be asked.
+        """
+        token = _read_bearer(authorization)
+        async with asyncio.timeout(self._settings.review_deadline_seconds):
+            caller = identify_caller(await self._claims(token), self._account)
+            if isinstance(caller, Denial):
+                raise DeniedError(caller.status, caller.message)
+            denial = check_node(caller, self._world.node(caller.node))
+            if denial is None:
+                denial = check_pod(caller, await self._pod(caller))
+        if denial is not None:
+            raise DeniedError(denial.status, denial.message)
+        return caller
+
+    async def _claims(self, token: str) -> Claims | None:
+        key = hashlib.sha256(token.encode()).digest()
+        known = self._accepted.get(key) or self._refused.get(key)
+        if known is not None:
+            return known.claims
+        wait = self._reviews.delay("reviews")
+        if wait:
+            raise DeniedError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "too many new tokens at once",
+                retry_after_seconds=max(1.0, wait),
+            )
+        async with self._at_once:
+            claims = await self._callers.review(token)
+        is_agent = claims is not None and claims.username == self._account.username
+        (self._accepted if is_agent else self._refused).put(key, _Reviewed(claims))
+        return claims
+
+    async def _pod(self, caller: Caller) -> PodState | None:
+        key = (caller.pod_name, caller.pod_uid)
+        pod = self._pods.get(key)
+        if pod is None:
+            pod = await self._callers.pod(self._account.namespace, caller.pod_name)
+            if pod is not None:
+                self._pods.put(key, pod)
+        return pod
+
+
+def _read_bearer(authorization: str | None) -> str:
+    scheme, _, token = (authorization or "").partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token or not token.isascii():
+        raise DeniedError(HTTPStatus.UNAUTHORIZED, "a bearer token is needed")
+    if len(token) > _MAX_TOKEN_LENGTH:
+        raise DeniedError(HTTPStatus.UNAUTHORIZED, "the token is too long")
+    return token
+
+
+@dataclass(frozen=True, slots=True)
+class _Reviewed:
+    claims: Claims | None
+
+
+class _Recent(Generic[_T]):
+    """Values that are believed for some seconds; a bounded number of them."""
+
+    def __init__(self, size: int, seconds: float, clock: Callable[[], float]) -> None:
+        self._size = size
+        self._seconds = seconds
+        self._clock = clock
+        self._values: OrderedDict[Hashable, tuple[_T, float]] = OrderedDict()
+
+    def get(self, key: Hashable) -> _T | None:
+        value, until = self._values.get(key, (None, 0.0))
+        return value if until > self._clock() else None
+
+    def put(self, key: Hashable, value: _T) -> None:
+        self._values[key] = (value, self._clock() + self._seconds)
+        self._values.move_to_end(key)
+        if len(self._values) > self._size:
+            self._values.popitem(last=False)

@@ -1,0 +1,176 @@
+"""What an agent is granted, and which content is adopted. Knows nothing of HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from modelcache_api.manifest import (
+    ContentFile,
+    ContentManifest,
+    SourceFile,
+    make_content_manifest,
+)
+from modelcache_api.names import Reason
+from modelcache_api.v1alpha1.cache_node import EntrySpec
+from modelcache_api.wire import (
+    Grant,
+    GrantedFile,
+    GrantQuery,
+    GrantRequest,
+    GrantResponse,
+    Proposal,
+    ProposalResponse,
+    WireError,
+)
+from modelcache_operator.decide.grant_access import (
+    Caller,
+    find_entry,
+    judge_adoption,
+    judge_proposal,
+    refuse_entry,
+)
+from modelcache_operator.decide.world import ModelVersionView, Uid
+from modelcache_operator.ports.manifests import AdoptedContent, ManifestDamagedError, Manifests
+from modelcache_operator.ports.sources import SignedPage, SourceError, Sources
+from modelcache_operator.ports.world import WorldReader
+
+logger = logging.getLogger(__name__)
+# Files in one answer over all its entries: keeps it in the low megabytes. Callers go on at
+# offset + len(files).
+MAX_FILES_PER_ANSWER: Final = 2_000
+
+
+class GrantService:
+    """Answers for the entries of the caller's own CacheNode and for nothing else.
+
+    Any replica may answer. Messages name no Secret and no URL: agents put them into a status that
+    every agent may read. Errors of the API server pass through.
+    """
+
+    def __init__(
+        self,
+        world: WorldReader,
+        manifests: Manifests,
+        sources: Sources,
+        *,
+        on_adopted: Callable[[Uid], None] | None = None,
+    ) -> None:
+        self._world = world
+        self._manifests = manifests
+        self._sources = sources
+        self._on_adopted = on_adopted
+
+    async def grant(self, caller: Caller, request: GrantRequest) -> GrantResponse:
+        """One Grant for each query, in the same order."""
+        grants: list[Grant] = []
+        left = MAX_FILES_PER_ANSWER
+        for query in request.entries:
+            grant = await self._grant_entry(caller, query, min(query.limit, left))
+            left -= len(grant.files)
+            grants.append(grant)
+        return GrantResponse(grants=tuple(grants))
+
+    async def propose(self, caller: Caller, proposal: Proposal) -> ProposalResponse:
+        """Adopt the content if the version has none; the refusal if it is not the adopted one."""
+        uid = Uid(proposal.uid)
+        found = self._find(caller, uid)
+        if found is None:
+            return ProposalResponse(error=refuse_entry())
+        entry, version = found
+        if proposal.source_digest != entry.source_digest:
+            return _refused(Reason.SOURCE_CHANGED, "the proposal is about another source manifest")
+        try:
+            source = await self._manifests.get_source(uid, entry.source_digest)
+            if source is None:
+                return _refused(Reason.RESOLVING, "the source manifest is not kept yet")
+            content = await asyncio.to_thread(_content_of, proposal)
+            error = judge_proposal(source, content, version.spec.digest)
+            if error is not None:
+                return ProposalResponse(error=error)
+            adopted = await self._manifests.adopt_content(uid, content)
+        except ManifestDamagedError:
+            return ProposalResponse(error=_damaged(uid))
+        if self._on_adopted is not None:
+            self._on_adopted(uid)
+        error = judge_adoption(content, adopted.manifest)
+        return ProposalResponse(content_digest=adopted.manifest.digest, error=error)
+
+    async def _grant_entry(self, caller: Caller, query: GrantQuery, limit: int) -> Grant:
+        uid = Uid(query.uid)
+        found = self._find(caller, uid)
+        if found is None:
+            return Grant(uid=uid, error=refuse_entry())
+        if limit < 1:
+            return _failed(uid, Reason.THROTTLED, "ask for fewer entries at a time")
+        entry, version = found
+        try:
+            source = await self._manifests.get_source(uid, entry.source_digest)
+            if source is None:
+                return _failed(uid, Reason.RESOLVING, "the source manifest is not kept yet")
+            files = source.files[query.offset : query.offset + limit]
+            page = await self._sources.sign(version, files)
+            content = await self._manifests.get_content(uid)
+        except ManifestDamagedError:
+            return Grant(uid=uid, error=_damaged(uid))
+        except SourceError as error:
+            message = "the operator cannot sign for this source now: see its ModelVersion"
+            return _failed(uid, error.reason, message)
+        granted = await asyncio.to_thread(_build_files, files, page, content)
+        return Grant(
+            uid=uid,
+            source_digest=entry.source_digest,
+            content_digest=None if content is None else content.manifest.digest,
+            total_files=len(source.files),
+            offset=query.offset,
+            files=granted,
+            ca_bundle=page.ca_bundle,
+        )
+
+    def _find(self, caller: Caller, uid: Uid) -> tuple[EntrySpec, ModelVersionView] | None:
+        entry = find_entry(caller, self._world.cache_node(caller.node), uid)
+        version = self._world.model_version(uid)
+        if entry is None or version is None or version.is_deleted:
+            return None
+        return entry, version
+
+
+def _build_files(
+    files: Sequence[SourceFile], page: SignedPage, content: AdoptedContent | None
+) -> tuple[GrantedFile, ...]:
+    known = {} if content is None else {file.path: file for file in content.manifest.files}
+    return tuple(
+        GrantedFile(
+            path=file.path,
+            size_bytes=file.size_bytes,
+            etag=file.etag,
+            version_id=file.version_id,
+            url=signed.url,
+            headers=dict(signed.headers),
+            expires_at=signed.expires_at,
+            sha256=known[file.path].sha256 if file.path in known else None,
+            pieces=known[file.path].pieces if file.path in known else (),
+        )
+        for file, signed in zip(files, page.files, strict=True)
+    )
+
+
+def _content_of(proposal: Proposal) -> ContentManifest:
+    return make_content_manifest(
+        ContentFile(file.path, file.size_bytes, file.sha256, file.pieces) for file in proposal.files
+    )
+
+
+def _failed(uid: Uid, reason: Reason, message: str) -> Grant:
+    return Grant(uid=uid, error=WireError(reason=reason, message=message))
+
+
+def _refused(reason: Reason, message: str) -> ProposalResponse:
+    return ProposalResponse(error=WireError(reason=reason, message=message))
+
+
+def _damaged(uid: Uid) -> WireError:
+    logger.error("a stored manifest of ModelVersion %s is damaged", uid)
+    return WireError(reason=Reason.SOURCE_ERROR, message="the stored manifest is damaged")

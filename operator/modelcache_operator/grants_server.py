@@ -1,0 +1,234 @@
+"""The agents' door: HTTPS, two questions and a health check.
+
+No token, URL or body enters a log line; errors are logged by their kind and place alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, TypeVar
+
+from aiohttp import web
+from pydantic import BaseModel, ValidationError
+
+from modelcache_api import names
+from modelcache_api.names import Reason
+from modelcache_api.wire import GrantRequest, Proposal, WireError
+from modelcache_kube.errors import KubeError
+from modelcache_operator.decide.grant_access import Caller
+from modelcache_operator.grant_authentication import Authenticator, DeniedError
+from modelcache_operator.grants import GrantService
+from modelcache_operator.ports.world import WorldReader
+from modelcache_operator.rate_limit import RateLimiter
+
+_M = TypeVar("_M", bound=BaseModel)
+_JSON: Final = "application/json"
+_CHUNK: Final = 64 * 1024
+_RETRY_SECONDS: Final = 5.0
+_HEALTH: Final = "/healthz"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Bounds of one caller and of one request. Proposals list a hash for each 8 MiB."""
+
+    grant_body_bytes: int = 256 * 1024
+    proposal_body_bytes: int = 64 * 1024 * 1024
+    proposals_at_once: int = 2
+    grants_per_second: float = 20.0
+    grants_burst: float = 200.0
+    proposals_per_second: float = 2.0
+    proposals_burst: float = 32.0
+    grant_seconds: float = 30.0
+    proposal_seconds: float = 120.0
+
+
+Observe = Callable[[str, int], None]
+"""Called after each answer with (path, HTTP status)."""
+
+
+class GrantsServer:
+    """Serves grants until it is stopped. All replicas do, whoever leads."""
+
+    def __init__(
+        self,
+        service: GrantService,
+        authenticator: Authenticator,
+        world: WorldReader,
+        *,
+        clock: Callable[[], float],
+        settings: ServerSettings | None = None,
+        observe: Observe | None = None,
+    ) -> None:
+        self._service = service
+        self._authenticator = authenticator
+        self._world = world
+        self._observe = observe
+        self._settings = settings = settings or ServerSettings()
+        self._grant_rate = RateLimiter(
+            settings.grants_per_second, settings.grants_burst, clock=clock
+        )
+        self._proposal_rate = RateLimiter(
+            settings.proposals_per_second, settings.proposals_burst, clock=clock
+        )
+        # Each proposal in work may take a few times its size in memory.
+        self._proposals = asyncio.Semaphore(settings.proposals_at_once)
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
+        """Listen; the port is returned (0 asks for a free one)."""
+        # Each reader bounds its own body, after decompression.
+        app = web.Application(client_max_size=0)
+        app.router.add_post(names.PATH_GRANTS, self._handler(self._grant))
+        app.router.add_post(names.PATH_PROPOSALS, self._handler(self._propose))
+        app.router.add_get(_HEALTH, self._health)
+        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=75.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, ssl_context=tls)
+        await site.start()
+        return int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Finish the requests at work and close the door; safe to repeat."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _grant(self, request: web.Request) -> web.Response:
+        async with asyncio.timeout(self._settings.grant_seconds):
+            caller = await self._admit(request, self._grant_rate)
+            body = await _read_body(request, self._settings.grant_body_bytes)
+            answer = await self._service.grant(caller, _parse(GrantRequest, body))
+            return await _respond(HTTPStatus.OK, answer)
+
+    async def _propose(self, request: web.Request) -> web.Response:
+        async with asyncio.timeout(self._settings.proposal_seconds):
+            caller = await self._admit(request, self._proposal_rate)
+            async with self._proposals:
+                body = await _read_body(request, self._settings.proposal_body_bytes)
+                proposal = await asyncio.to_thread(_parse, Proposal, body)
+                answer = await self._service.propose(caller, proposal)
+        status = HTTPStatus.OK if answer.error is None else HTTPStatus.CONFLICT
+        return await _respond(status, answer)
+
+    async def _health(self, _: web.Request) -> web.Response:
+        if not self._world.is_synced:
+            return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text="not synced yet\n")
+        return web.Response(text="ok\n")
+
+    async def _admit(self, request: web.Request, rate: RateLimiter) -> Caller:
+        if not self._world.is_synced:
+            raise DeniedError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "the operator has not seen the cluster yet",
+                retry_after_seconds=_RETRY_SECONDS,
+            )
+        caller = await self._authenticator.authenticate(request.headers.get("Authorization"))
+        wait = rate.delay(caller.node)
+        if wait:
+            raise DeniedError(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "this node asks too often",
+                retry_after_seconds=max(1.0, wait),
+            )
+        return caller
+
+    def _handler(
+        self, answer: Callable[[web.Request], Awaitable[web.Response]]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handle(request: web.Request) -> web.Response:
+            try:
+                response = await answer(request)
+            except Exception as error:  # noqa: BLE001 - one request's failure stays its own
+                response = _explain(request.path, error)
+            if self._observe is not None:
+                self._observe(request.path, response.status)
+            return response
+
+        return handle
+
+
+async def _read_body(request: web.Request, limit: int) -> bytes:
+    """The body after decompression.
+
+    Raises:
+        DeniedError: it is larger than the limit, or not what was announced.
+    """
+    if request.content_length is not None and request.content_length > limit:
+        raise _too_large(limit)
+    body = bytearray()
+    async for chunk in request.content.iter_chunked(_CHUNK):
+        body += chunk
+        if len(body) > limit:
+            raise _too_large(limit)
+    return bytes(body)
+
+
+def _too_large(limit: int) -> DeniedError:
+    return DeniedError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body may have {limit} bytes at most"
+    )
+
+
+def _parse(model: type[_M], body: bytes) -> _M:
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])[:100]
+        raise DeniedError(
+            HTTPStatus.BAD_REQUEST, f"the body is no {model.__name__}: {place}: {first['type']}"
+        ) from None
+
+
+async def _respond(status: HTTPStatus, answer: BaseModel) -> web.Response:
+    text = await asyncio.to_thread(answer.model_dump_json, by_alias=True, exclude_none=True)
+    return web.Response(status=status, text=text, content_type=_JSON)
+
+
+def _explain(path: str, error: Exception) -> web.Response:
+    if isinstance(error, web.HTTPException | ConnectionResetError):
+        raise error
+    if isinstance(error, DeniedError):
+        logger.info("%s refused: %s", path, error.message)
+        return _error(error.status, error.message, error.retry_after_seconds)
+    if isinstance(error, TimeoutError):
+        return _error(HTTPStatus.GATEWAY_TIMEOUT, "not answered in time", _RETRY_SECONDS)
+    if isinstance(error, KubeError):
+        logger.warning("%s: the API server could not be asked: code %d", path, error.code)
+        wait = error.retry_after or _RETRY_SECONDS
+        return _error(HTTPStatus.SERVICE_UNAVAILABLE, "the API server could not be asked", wait)
+    place = "".join(traceback.format_tb(error.__traceback__))
+    logger.error("%s failed with %s at\n%s", path, type(error).__name__, place)
+    return _error(HTTPStatus.INTERNAL_SERVER_ERROR, "the operator failed", _RETRY_SECONDS)
+
+
+def _error(
+    status: HTTPStatus, message: str, retry_after_seconds: float | None = None
+) -> web.Response:
+    reasons = {
+        HTTPStatus.TOO_MANY_REQUESTS: Reason.THROTTLED,
+        HTTPStatus.SERVICE_UNAVAILABLE: Reason.OPERATOR_UNREACHABLE,
+        HTTPStatus.GATEWAY_TIMEOUT: Reason.OPERATOR_UNREACHABLE,
+        HTTPStatus.INTERNAL_SERVER_ERROR: Reason.OPERATOR_UNREACHABLE,
+    }
+    body = WireError(reason=reasons.get(status, Reason.GRANT_REFUSED), message=message)
+    headers = {}
+    if retry_after_seconds is not None:
+        headers["Retry-After"] = str(int(retry_after_seconds) + 1)
+    if status is HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    return web.Response(
+        status=status,
+        text=body.model_dump_json(by_alias=True),
+        content_type=_JSON,
+        headers=headers,
+    )
