@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from modelcache_operator.decide.world import (
     CacheNodeView,
+    ModelCacheView,
     ModelVersionView,
     NodeName,
     NodeView,
+    ObjectKey,
     Uid,
 )
 
@@ -28,3 +31,28 @@ class WorldReader(Protocol):
 
     def model_version(self, uid: Uid) -> ModelVersionView | None:
         """The ModelVersion with that UID, as last seen; None if it is gone."""
+
+
+class ObservedWorld(WorldReader, Protocol):
+    """The whole watch cache, as the leader reads it. No method does I/O."""
+
+    def model_version_named(self, key: ObjectKey) -> ModelVersionView | None:
+        """The ModelVersion of that name, as last seen."""
+
+    def model_cache(self, key: ObjectKey) -> ModelCacheView | None:
+        """The ModelCache of that name, as last seen."""
+
+    def model_versions(self) -> Iterable[ModelVersionView]:
+        """All ModelVersions."""
+
+    def model_caches(self) -> Iterable[ModelCacheView]:
+        """All ModelCaches."""
+
+    def nodes(self) -> Iterable[NodeView]:
+        """All Nodes."""
+
+    def cache_nodes(self) -> Iterable[CacheNodeView]:
+        """All CacheNodes."""
+
+    def caches_of_version(self, key: ObjectKey) -> Iterable[ObjectKey]:
+        """The ModelCaches whose spec names that ModelVersion."""

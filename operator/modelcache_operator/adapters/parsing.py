@@ -1,0 +1,138 @@
+"""Raw objects of the API server to views: once, at the border, and only what is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from modelcache_api.names import AGENT_LEASE_PREFIX
+from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheNodeStatus
+from modelcache_api.v1alpha1.model_cache import ModelCacheSpec, ModelCacheStatus
+from modelcache_api.v1alpha1.model_version import ModelVersionSpec, ModelVersionStatus
+from modelcache_operator.changes import View
+from modelcache_operator.decide.world import (
+    AgentLeaseView,
+    CacheNodeView,
+    ModelCacheView,
+    ModelVersionView,
+    NodeName,
+    NodeView,
+    ObjectKey,
+    TaintView,
+    Uid,
+)
+
+Raw = Mapping[str, Any]
+
+
+class ObservedKind(StrEnum):
+    """The kinds that the watch cache holds, by the plural of their resource."""
+
+    MODEL_VERSIONS = "modelversions"
+    MODEL_CACHES = "modelcaches"
+    CACHE_NODES = "cachenodes"
+    NODES = "nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One object as seen at one resourceVersion."""
+
+    kind: ObservedKind
+    key: ObjectKey
+    uid: Uid
+    version: int
+    view: View
+
+
+def parse_object(kind: ObservedKind, raw: Raw) -> Observed:
+    """The object's view.
+
+    Raises:
+        ValueError: it is not what the schema promises.
+    """
+    metadata = raw["metadata"]
+    key = ObjectKey(metadata.get("namespace", ""), metadata["name"])
+    version = int(metadata.get("resourceVersion") or 0)
+    view = _PARSERS[kind](raw, key, Uid(metadata["uid"]))
+    return Observed(kind, key, Uid(metadata["uid"]), version, view)
+
+
+def _parse_version(raw: Raw, key: ObjectKey, uid: Uid) -> ModelVersionView:
+    return ModelVersionView(
+        key=key,
+        uid=uid,
+        generation=raw["metadata"].get("generation", 0),
+        spec=ModelVersionSpec.model_validate(raw["spec"]),
+        status=ModelVersionStatus.model_validate(raw.get("status") or {}),
+        is_deleted=_is_deleted(raw),
+    )
+
+
+def _parse_cache(raw: Raw, key: ObjectKey, uid: Uid) -> ModelCacheView:
+    return ModelCacheView(
+        key=key,
+        uid=uid,
+        generation=raw["metadata"].get("generation", 0),
+        spec=ModelCacheSpec.model_validate(raw["spec"]),
+        status=ModelCacheStatus.model_validate(raw.get("status") or {}),
+        is_deleted=_is_deleted(raw),
+    )
+
+
+def _parse_cache_node(raw: Raw, key: ObjectKey, uid: Uid) -> CacheNodeView:
+    return CacheNodeView(
+        name=NodeName(key.name),
+        uid=uid,
+        spec=CacheNodeSpec.model_validate(raw["spec"]),
+        status=CacheNodeStatus.model_validate(raw.get("status") or {}),
+    )
+
+
+def _parse_node(raw: Raw, key: ObjectKey, uid: Uid) -> NodeView:
+    metadata, spec = raw["metadata"], raw.get("spec") or {}
+    conditions = (raw.get("status") or {}).get("conditions") or ()
+    ready = next((c.get("status") for c in conditions if c.get("type") == "Ready"), None)
+    taints = (
+        TaintView(taint["key"], taint.get("value") or "", taint["effect"])
+        for taint in spec.get("taints") or ()
+    )
+    return NodeView(
+        name=NodeName(key.name),
+        uid=uid,
+        labels=dict(metadata.get("labels") or {}),
+        taints=tuple(sorted(taints, key=lambda taint: (taint.key, taint.effect))),
+        is_unschedulable=bool(spec.get("unschedulable")),
+        is_ready=ready == "True",
+        is_deleted=_is_deleted(raw),
+    )
+
+
+def _is_deleted(raw: Raw) -> bool:
+    return bool(raw["metadata"].get("deletionTimestamp"))
+
+
+_PARSERS: Mapping[ObservedKind, Callable[[Raw, ObjectKey, Uid], View]] = {
+    ObservedKind.MODEL_VERSIONS: _parse_version,
+    ObservedKind.MODEL_CACHES: _parse_cache,
+    ObservedKind.CACHE_NODES: _parse_cache_node,
+    ObservedKind.NODES: _parse_node,
+}
+
+
+def parse_agent_lease(raw: Raw) -> AgentLeaseView | None:
+    """An agent's Lease, or None if it is not one: no Node owns it, or it was never renewed."""
+    metadata, spec = raw["metadata"], raw.get("spec") or {}
+    name, renewed = metadata["name"], spec.get("renewTime")
+    owners = metadata.get("ownerReferences") or ()
+    node_uid = next((owner["uid"] for owner in owners if owner.get("kind") == "Node"), None)
+    if not name.startswith(AGENT_LEASE_PREFIX) or node_uid is None or not renewed:
+        return None
+    return AgentLeaseView(
+        node=NodeName(name.removeprefix(AGENT_LEASE_PREFIX)),
+        node_uid=Uid(node_uid),
+        renewed_at=datetime.fromisoformat(renewed),
+    )

@@ -1,0 +1,116 @@
+"""Whole lists beside the watches: at the start, after each outage, and now and then.
+
+kopf tells of no deletion that happened while its watch was down. What has vanished from a list is
+forgotten here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from modelcache_kube import (
+    CACHE_NODES,
+    MODEL_CACHES,
+    MODEL_VERSIONS,
+    NODES,
+    KubeClient,
+    KubeError,
+    NotFound,
+    Resource,
+)
+from modelcache_operator.adapters.parsing import Observed, ObservedKind, Raw, parse_object
+from modelcache_operator.adapters.watch_cache import WatchCache
+from modelcache_operator.decide.world import ObjectKey, Uid
+
+_log = logging.getLogger(__name__)
+
+# Users' objects last: what they refer to should be known by then.
+_ORDER: Final[tuple[tuple[ObservedKind, Resource], ...]] = (
+    (ObservedKind.NODES, NODES),
+    (ObservedKind.CACHE_NODES, CACHE_NODES),
+    (ObservedKind.MODEL_VERSIONS, MODEL_VERSIONS),
+    (ObservedKind.MODEL_CACHES, MODEL_CACHES),
+)
+# A belt beside braces: costs a few megabytes per thousand nodes.
+_EVERY_SECONDS: Final = 600.0
+_RETRY_SECONDS: Final = 3.0
+# Several signs of one outage ask for one list.
+_SETTLE_SECONDS: Final = 1.0
+_LIST_SECONDS: Final = 60.0
+
+
+class Relister:
+    """Keeps the watch cache honest. `on_resources_back` is called when CRDs have come (back)."""
+
+    def __init__(
+        self, kube: KubeClient, cache: WatchCache, *, on_resources_back: Callable[[], None]
+    ) -> None:
+        self._kube = kube
+        self._cache = cache
+        self._on_resources_back = on_resources_back
+        self._asked = asyncio.Event()
+        self._are_resources_missing = False
+
+    def ask(self) -> None:
+        """Something may have been missed: list soon."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """List when asked, and now and then. For ever."""
+        while True:
+            try:
+                async with asyncio.timeout(_EVERY_SECONDS):
+                    await self._asked.wait()
+                await asyncio.sleep(_SETTLE_SECONDS)
+            except TimeoutError:
+                pass
+            self._asked.clear()
+            await self.list_all()
+
+    async def list_all(self) -> None:
+        """List everything once, however long that takes; says what it waits for."""
+        for kind, resource in _ORDER:
+            while not await self._list_one(kind, resource):  # noqa: ASYNC110 - it is a retry
+                await asyncio.sleep(_RETRY_SECONDS)
+        if self._are_resources_missing:
+            self._are_resources_missing = False
+            self._on_resources_back()
+
+    async def _list_one(self, kind: ObservedKind, resource: Resource) -> bool:
+        before = self._cache.snapshot(kind)
+        try:
+            async with asyncio.timeout(_LIST_SECONDS):
+                listed = await self._kube.list(resource)
+        except NotFound:
+            self._are_resources_missing = True
+            name = f"{resource.plural}.{resource.group}"
+            _log.warning("waiting for the CRD %s: apply the chart's crds", name)
+            return False
+        except (KubeError, TimeoutError) as error:
+            _log.warning("cannot list %s: %s", resource.plural, error or "time-out")
+            return False
+        for seen in _parse_all(kind, listed.items):
+            self._cache.observe(seen)
+        vanished = self._cache.take_list(kind, before, {_identify(raw) for raw in listed.items})
+        if vanished:
+            _log.info("%d %s vanished while no watch was open", vanished, resource.plural)
+        return True
+
+
+def _identify(raw: Raw) -> tuple[ObjectKey, Uid]:
+    metadata = raw["metadata"]
+    return ObjectKey(metadata.get("namespace", ""), metadata["name"]), Uid(metadata["uid"])
+
+
+def _parse_all(kind: ObservedKind, items: tuple[Raw, ...]) -> list[Observed]:
+    parsed = []
+    for raw in items:
+        try:
+            parsed.append(parse_object(kind, raw))
+        except ValueError as error:
+            name = raw["metadata"].get("name")
+            _log.error("cannot read %s %r: %s", kind, name, error)
+    return parsed

@@ -1,0 +1,182 @@
+"""Trimmed copies of what the API server holds, and who wants to know of their changes."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from typing import TypeVar
+
+from modelcache_operator.adapters.parsing import Observed, ObservedKind
+from modelcache_operator.changes import Changed, Listener, View
+from modelcache_operator.decide.world import (
+    CacheNodeView,
+    ModelCacheView,
+    ModelVersionView,
+    NodeName,
+    NodeView,
+    ObjectKey,
+    Uid,
+)
+
+_log = logging.getLogger(__name__)
+_V = TypeVar("_V", bound=View)
+# An answer to our own write can arrive after the watch has told of the deletion.
+_REMEMBERED_DELETIONS = 4096
+
+
+class WatchCache:
+    """Fed by watches, lists and the answers to our own writes; older news never replace newer.
+
+    Belongs to one event loop. Listeners are called at once and must not fail.
+    """
+
+    def __init__(self) -> None:
+        self._objects: dict[ObservedKind, dict[ObjectKey, Observed]] = {
+            kind: {} for kind in ObservedKind
+        }
+        self._versions_by_uid: dict[Uid, ObjectKey] = {}
+        self._caches_by_version: dict[ObjectKey, set[ObjectKey]] = defaultdict(set)
+        self._listeners: list[Listener] = []
+        self._synced: set[ObservedKind] = set()
+        self._gone: dict[Uid, None] = {}
+
+    def subscribe(self, listener: Listener) -> None:
+        """Tell the listener of every change from now on."""
+        self._listeners.append(listener)
+
+    def unsubscribe(self, listener: Listener) -> None:
+        """Tell it no more."""
+        self._listeners.remove(listener)
+
+    def observe(self, seen: Observed) -> None:
+        """Take in an object. What is older than what is known is dropped; so is what is equal."""
+        objects = self._objects[seen.kind]
+        known = objects.get(seen.key)
+        if seen.uid in self._gone or (known is not None and known.version > seen.version):
+            return
+        objects[seen.key] = seen
+        if known is not None and known.uid != seen.uid:
+            self._tell(Changed(known.view, None))
+            known = None
+        if known is None or known.view != seen.view:
+            self._tell(Changed(known.view if known else None, seen.view))
+
+    def forget(self, kind: ObservedKind, key: ObjectKey, uid: Uid) -> None:
+        """The object with that UID is gone; a successor of the same name stays."""
+        self._gone[uid] = None
+        if len(self._gone) > _REMEMBERED_DELETIONS:
+            del self._gone[next(iter(self._gone))]
+        known = self._objects[kind].get(key)
+        if known is None or known.uid != uid:
+            return
+        del self._objects[kind][key]
+        self._tell(Changed(known.view, None))
+
+    def snapshot(self, kind: ObservedKind) -> dict[ObjectKey, Uid]:
+        """Names and UIDs of what is known now."""
+        return {key: seen.uid for key, seen in self._objects[kind].items()}
+
+    def take_list(
+        self,
+        kind: ObservedKind,
+        before: dict[ObjectKey, Uid],
+        listed: AbstractSet[tuple[ObjectKey, Uid]],
+    ) -> int:
+        """Take in which objects a consistent list held that was begun after `before` was taken.
+
+        What was known before and is not in the list has vanished unseen. Returns how many.
+        """
+        vanished = [item for item in before.items() if item not in listed]
+        for key, uid in vanished:
+            self.forget(kind, key, uid)
+        self._synced.add(kind)
+        return len(vanished)
+
+    @property
+    def is_synced(self) -> bool:
+        """True once every kind has been listed."""
+        return self._synced == set(ObservedKind)
+
+    def version_of(self, kind: ObservedKind, key: ObjectKey) -> int | None:
+        """The resourceVersion at which the object was last seen."""
+        known = self._objects[kind].get(key)
+        return known.version if known else None
+
+    def cache_node(self, name: NodeName) -> CacheNodeView | None:
+        """The CacheNode of that node."""
+        return self._find(ObservedKind.CACHE_NODES, ObjectKey("", name), CacheNodeView)
+
+    def node(self, name: NodeName) -> NodeView | None:
+        """The Node of that name."""
+        return self._find(ObservedKind.NODES, ObjectKey("", name), NodeView)
+
+    def model_version(self, uid: Uid) -> ModelVersionView | None:
+        """The ModelVersion with that UID."""
+        key = self._versions_by_uid.get(uid)
+        return self.model_version_named(key) if key else None
+
+    def model_version_named(self, key: ObjectKey) -> ModelVersionView | None:
+        """The ModelVersion of that name."""
+        return self._find(ObservedKind.MODEL_VERSIONS, key, ModelVersionView)
+
+    def model_cache(self, key: ObjectKey) -> ModelCacheView | None:
+        """The ModelCache of that name."""
+        return self._find(ObservedKind.MODEL_CACHES, key, ModelCacheView)
+
+    def model_versions(self) -> Iterable[ModelVersionView]:
+        """All ModelVersions."""
+        return self._all(ObservedKind.MODEL_VERSIONS, ModelVersionView)
+
+    def model_caches(self) -> Iterable[ModelCacheView]:
+        """All ModelCaches."""
+        return self._all(ObservedKind.MODEL_CACHES, ModelCacheView)
+
+    def nodes(self) -> Iterable[NodeView]:
+        """All Nodes."""
+        return self._all(ObservedKind.NODES, NodeView)
+
+    def cache_nodes(self) -> Iterable[CacheNodeView]:
+        """All CacheNodes."""
+        return self._all(ObservedKind.CACHE_NODES, CacheNodeView)
+
+    def caches_of_version(self, key: ObjectKey) -> Iterable[ObjectKey]:
+        """The ModelCaches whose spec names that ModelVersion."""
+        return tuple(self._caches_by_version.get(key, ()))
+
+    def _find(self, kind: ObservedKind, key: ObjectKey, view: type[_V]) -> _V | None:
+        known = self._objects[kind].get(key)
+        return known.view if known is not None and isinstance(known.view, view) else None
+
+    def _all(self, kind: ObservedKind, view: type[_V]) -> tuple[_V, ...]:
+        seen = self._objects[kind].values()
+        return tuple(one.view for one in seen if isinstance(one.view, view))
+
+    def _tell(self, change: Changed) -> None:
+        self._index(change)
+        for listener in tuple(self._listeners):
+            try:
+                listener(change)
+            except Exception:  # noqa: BLE001 - one listener's bug must not blind the others
+                _log.exception("a listener failed; the periodic look at everything makes up for it")
+
+    def _index(self, change: Changed) -> None:
+        if isinstance(change.old, ModelVersionView) and change.new is None:
+            self._versions_by_uid.pop(change.old.uid, None)
+        if isinstance(change.old, ModelCacheView):
+            self._unindex_cache(change.old)
+        if isinstance(change.new, ModelVersionView):
+            self._versions_by_uid[change.new.uid] = change.new.key
+        if isinstance(change.new, ModelCacheView):
+            self._caches_by_version[_version_key(change.new)].add(change.new.key)
+
+    def _unindex_cache(self, cache: ModelCacheView) -> None:
+        caches = self._caches_by_version[_version_key(cache)]
+        caches.discard(cache.key)
+        if not caches:
+            del self._caches_by_version[_version_key(cache)]
+
+
+def _version_key(cache: ModelCacheView) -> ObjectKey:
+    return ObjectKey(cache.key.namespace, cache.spec.stable.model_version)

@@ -1,0 +1,119 @@
+"""Which ModelCache is placed on which nodes: the leader's memory, read back from CacheNodes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from modelcache_operator.decide.world import CacheNodeView, NodeName, ObjectKey, Uid
+
+_NOTHING: frozenset[ObjectKey] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Where one ModelCache's version is held, and which copies may be given up."""
+
+    version: Uid
+    nodes: frozenset[NodeName] = field(default=frozenset())
+    evictable: frozenset[NodeName] = field(default=frozenset())
+
+
+class Assignments:
+    """All assignments, by ModelCache and by node. Pure memory; one event loop.
+
+    It runs ahead of the CacheNodes that are written from it, so that two decisions in a row
+    never promise the same room twice.
+    """
+
+    def __init__(self) -> None:
+        self._by_cache: dict[ObjectKey, Assignment] = {}
+        self._by_node: dict[NodeName, set[ObjectKey]] = defaultdict(set)
+        self._by_version: dict[Uid, set[ObjectKey]] = defaultdict(set)
+
+    def rebuild(self, cache_nodes: Iterable[CacheNodeView]) -> None:
+        """Forget everything and read it back from what was written last, by whichever leader."""
+        self._by_cache.clear()
+        self._by_node.clear()
+        self._by_version.clear()
+        for cache_node in cache_nodes:
+            given_up = {entry.uid for entry in cache_node.spec.entries if entry.evictable}
+            for ref in cache_node.spec.caches:
+                key = ObjectKey(ref.namespace, ref.name)
+                known = self._by_cache.get(key) or Assignment(Uid(ref.stable_uid))
+                added = frozenset({cache_node.name})
+                evictable = added if ref.stable_uid in given_up else frozenset()
+                self.put(
+                    key,
+                    replace(
+                        known,
+                        nodes=known.nodes | added,
+                        evictable=known.evictable | evictable,
+                    ),
+                )
+
+    def of(self, cache: ObjectKey) -> Assignment | None:
+        """The assignment of one ModelCache."""
+        return self._by_cache.get(cache)
+
+    def caches(self) -> Iterable[ObjectKey]:
+        """All ModelCaches that are placed somewhere."""
+        return tuple(self._by_cache)
+
+    def on(self, node: NodeName) -> frozenset[ObjectKey]:
+        """The ModelCaches placed on one node."""
+        return frozenset(self._by_node.get(node, _NOTHING))
+
+    def holders(self, version: Uid) -> frozenset[NodeName]:
+        """The nodes on which the version is placed, by any ModelCache."""
+        caches = self._by_version.get(version, ())
+        return frozenset().union(*(self._by_cache[cache].nodes for cache in caches))
+
+    def put(self, cache: ObjectKey, new: Assignment) -> frozenset[NodeName]:
+        """Remember; returns the nodes whose CacheNode changes by it."""
+        old = self._by_cache.get(cache)
+        self._by_cache[cache] = new
+        self._by_version[new.version].add(cache)
+        if old is None:
+            self._index(cache, new.nodes, frozenset())
+            return new.nodes
+        self._index(cache, new.nodes, old.nodes)
+        if old.version != new.version:
+            self._forget_version(cache, old.version)
+            return old.nodes | new.nodes
+        return (old.nodes ^ new.nodes) | (old.evictable ^ new.evictable)
+
+    def drop(self, cache: ObjectKey) -> frozenset[NodeName]:
+        """Forget a ModelCache; returns the nodes where it was."""
+        old = self._by_cache.pop(cache, None)
+        if old is None:
+            return frozenset()
+        self._index(cache, frozenset(), old.nodes)
+        self._forget_version(cache, old.version)
+        return old.nodes
+
+    def drop_node(self, node: NodeName) -> frozenset[ObjectKey]:
+        """Forget a node that is gone for good; returns the ModelCaches that were there."""
+        caches = self.on(node)
+        for cache in caches:
+            old = self._by_cache[cache]
+            self.put(
+                cache, replace(old, nodes=old.nodes - {node}, evictable=old.evictable - {node})
+            )
+        return caches
+
+    def _index(
+        self, cache: ObjectKey, nodes: frozenset[NodeName], before: frozenset[NodeName]
+    ) -> None:
+        for node in nodes - before:
+            self._by_node[node].add(cache)
+        for node in before - nodes:
+            self._by_node[node].discard(cache)
+            if not self._by_node[node]:
+                del self._by_node[node]
+
+    def _forget_version(self, cache: ObjectKey, version: Uid) -> None:
+        self._by_version[version].discard(cache)
+        if not self._by_version[version]:
+            del self._by_version[version]

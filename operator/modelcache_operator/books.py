@@ -1,0 +1,54 @@
+"""The books of all nodes, kept up to date piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from modelcache_operator.agents import Agents
+from modelcache_operator.assignments import Assignments
+from modelcache_operator.decide.node_book import NodeBook, make_node_book
+from modelcache_operator.decide.placement import Books
+from modelcache_operator.decide.world import NodeName, Uid
+from modelcache_operator.ports.world import ObservedWorld
+
+
+class NodeBooks:
+    """Recomputes a node's book only after something about that node has changed."""
+
+    def __init__(self, world: ObservedWorld, agents: Agents, assignments: Assignments) -> None:
+        self._world = world
+        self._agents = agents
+        self._assignments = assignments
+        self._books: dict[NodeName, NodeBook] = {}
+        self._stale: set[NodeName] = set()
+
+    def reset(self) -> None:
+        """Recompute everything when next asked."""
+        self._books = {}
+        self._stale = {node.name for node in self._world.nodes()}
+
+    def invalidate(self, names: Iterable[NodeName]) -> None:
+        """Something about these nodes has changed."""
+        self._stale.update(names)
+
+    def all(self) -> Books:
+        """The books of all nodes that exist. Read it before the next await."""
+        for name in self._stale:
+            node = self._world.node(name)
+            if node is None:
+                self._books.pop(name, None)
+                continue
+            self._books[name] = make_node_book(
+                node, self._world.cache_node(name), self._agents.liveness(name), self._sizes(name)
+            )
+        self._stale.clear()
+        return self._books
+
+    def _sizes(self, name: NodeName) -> dict[Uid, int]:
+        sizes: dict[Uid, int] = {}
+        for cache in self._assignments.on(name):
+            assignment = self._assignments.of(cache)
+            version = self._world.model_version(assignment.version) if assignment else None
+            if version is not None:
+                sizes[version.uid] = version.status.size_bytes or 0
+        return sizes

@@ -1,0 +1,83 @@
+"""What one node should hold, from what is placed there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheRef, EntrySpec
+from modelcache_operator.decide.placement import Books, tie_break
+from modelcache_operator.decide.world import ModelVersionView, NodeName, ObjectKey, Uid
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedCopy:
+    """One ModelCache's copy on the node."""
+
+    cache: ObjectKey
+    version: ModelVersionView
+    may_be_evicted: bool
+
+
+def make_cache_node_spec(node_uid: Uid, copies: Iterable[PlacedCopy]) -> CacheNodeSpec:
+    """The whole spec, sorted. Versions that are not resolved have nothing to fetch yet.
+
+    ModelCaches that refer to one ModelVersion share an entry, which may be evicted only if each
+    of them allows it.
+    """
+    entries: dict[str, EntrySpec] = {}
+    caches = []
+    for copy in copies:
+        entry = _make_entry(copy)
+        if entry is None:
+            continue
+        shared = entries.get(entry.uid)
+        if shared is not None and not shared.evictable:
+            entry = shared
+        entries[entry.uid] = entry
+        caches.append(
+            CacheRef(
+                namespace=copy.cache.namespace,
+                name=copy.cache.name,
+                stable_uid=copy.version.uid,
+            )
+        )
+    return CacheNodeSpec(
+        node_uid=node_uid,
+        entries=tuple(entries[uid] for uid in sorted(entries)),
+        caches=tuple(sorted(caches, key=lambda ref: (ref.namespace, ref.name))),
+    )
+
+
+def _make_entry(copy: PlacedCopy) -> EntrySpec | None:
+    status = copy.version.status
+    if status.source_digest is None or status.size_bytes is None:
+        return None
+    return EntrySpec(
+        uid=copy.version.uid,
+        source_digest=status.source_digest,
+        content_digest=status.content_digest,
+        label_key=status.node_label_key,
+        size_bytes=status.size_bytes,
+        evictable=copy.may_be_evicted,
+    )
+
+
+def choose_evictable(
+    cache: Uid,
+    version: Uid,
+    live: Iterable[NodeName],
+    *,
+    min_ready: int,
+    evictable_now: AbstractSet[NodeName],
+    books: Books,
+) -> frozenset[NodeName]:
+    """The copies that may be given up: verified ones beyond `min_ready` protected ones.
+
+    Protection does not move while its holder is verified: a copy that was protected a moment ago
+    may already be gone on its node before the one that takes over has heard of it.
+    """
+    ready = [name for name in live if books[name].has_verified(version)]
+    ready.sort(key=lambda name: (name in evictable_now, tie_break(cache, name)))
+    return frozenset(ready[min_ready:])

@@ -1,0 +1,205 @@
+"""The status of a ModelCache, computed whole from what live nodes report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from modelcache_api.conditions import Verdict, merge_conditions, truncate
+from modelcache_api.limits import MAX_FAILURES_SHOWN
+from modelcache_api.names import Condition, EntryState, Reason
+from modelcache_api.quantities import format_bytes
+from modelcache_api.v1alpha1.model_cache import (
+    CopiesStatus,
+    Failure,
+    ModelCacheStatus,
+    TrackStatus,
+)
+from modelcache_operator.decide.copies import Copy, CopyTally
+from modelcache_operator.decide.shortage import Shortage
+from modelcache_operator.decide.world import ModelCacheView, ModelVersionView
+
+STABLE_TRACK: Final = "stable"
+_REASON_OF_STATE: Final = {
+    EntryState.PENDING: Reason.WAITING,
+    EntryState.DOWNLOADING: Reason.DOWNLOADING,
+    EntryState.VERIFYING: Reason.VERIFYING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFacts:
+    """What the status of one ModelCache is computed from."""
+
+    cache: ModelCacheView
+    version: ModelVersionView | None
+    tally: CopyTally
+    shortage: Shortage | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """Ready, and what may come: `is_moving` without help, `is_stuck` until somebody helps."""
+
+    reason: Reason
+    message: str
+    is_ready: bool = False
+    is_moving: bool = False
+    is_stuck: bool = False
+
+
+def make_cache_status(facts: CacheFacts, now: datetime) -> ModelCacheStatus:
+    """The whole status. Equal facts give an equal status, whatever `now` is."""
+    cache, version, tally = facts.cache, facts.version, facts.tally
+    size = version.status.size_bytes if version else None
+    failures = tally.failures
+    return ModelCacheStatus(
+        observed_generation=cache.generation,
+        tracks=(_make_track(facts),),
+        copies=CopiesStatus(
+            wanted=tally.wanted,
+            placed=len(tally.copies),
+            ready=tally.ready,
+            failed=len(failures),
+        ),
+        copies_summary=f"{tally.ready}/{tally.wanted}",
+        progress=f"{tally.progress_tenths * 10}%",
+        size_bytes=size,
+        size=format_bytes(size) if size is not None else None,
+        failures=tuple(_make_failure(copy) for copy in failures[:MAX_FAILURES_SHOWN]),
+        failures_omitted=max(0, len(failures) - MAX_FAILURES_SHOWN),
+        conditions=merge_conditions(
+            cache.status.conditions,
+            _make_verdicts(_look_out(facts)),
+            generation=cache.generation,
+            now=now,
+        ),
+    )
+
+
+def _make_track(facts: CacheFacts) -> TrackStatus:
+    name = facts.cache.spec.stable.model_version
+    if facts.version is None:
+        return TrackStatus(name=STABLE_TRACK, model_version=name)
+    return TrackStatus(
+        name=STABLE_TRACK,
+        model_version=name,
+        uid=facts.version.uid,
+        content_digest=facts.version.status.content_digest,
+        node_label_key=facts.version.status.node_label_key,
+    )
+
+
+def _make_failure(copy: Copy) -> Failure:
+    entry = copy.entry
+    reason = entry.reason if entry and entry.reason else Reason.TRANSFER_FAILED
+    return Failure(node=copy.node, reason=reason, message=truncate(entry.message if entry else ""))
+
+
+def _make_verdicts(outlook: _Outlook) -> tuple[Verdict, ...]:
+    return tuple(
+        Verdict(kind, status, outlook.reason, outlook.message)
+        for kind, status in (
+            (Condition.READY, outlook.is_ready),
+            (Condition.RECONCILING, outlook.is_moving),
+            (Condition.STALLED, outlook.is_stuck),
+        )
+    )
+
+
+def _look_out(facts: CacheFacts) -> _Outlook:
+    """The first rule that applies. A version is judged before its copies, copies before room."""
+    return (
+        _judge_version(facts)
+        or _judge_complete(facts)
+        or _judge_enough(facts)
+        or _judge_too_few(facts)
+    )
+
+
+def _judge_version(facts: CacheFacts) -> _Outlook | None:
+    name = facts.cache.spec.stable.model_version
+    if facts.version is None:
+        message = f"there is no ModelVersion {name} in this namespace: create it"
+        return _Outlook(Reason.MODEL_VERSION_NOT_FOUND, message, is_stuck=True)
+    if facts.version.status.source_digest is not None:
+        return None
+    conditions = {item.type: item for item in facts.version.status.conditions}
+    ready, stalled = conditions.get(Condition.READY), conditions.get(Condition.STALLED)
+    why = f"{ready.reason}: {ready.message}" if ready else Reason.RESOLVING.value
+    is_stuck = stalled is not None and stalled.status == "True"
+    message = f"ModelVersion {name} is not resolved: {why}"
+    return _Outlook(
+        Reason.MODEL_VERSION_NOT_READY, message, is_moving=not is_stuck, is_stuck=is_stuck
+    )
+
+
+def _judge_complete(facts: CacheFacts) -> _Outlook | None:
+    tally = facts.tally
+    if not tally.wanted or tally.ready < tally.wanted:
+        return None
+    return _Outlook(Reason.CACHED, f"{tally.ready} verified copies", is_ready=True)
+
+
+def _judge_enough(facts: CacheFacts) -> _Outlook | None:
+    tally = facts.tally
+    if tally.ready < max(1, facts.cache.spec.placement.min_ready):
+        return None
+    have = f"{tally.ready} of {tally.wanted} copies are verified"
+    moving = tally.furthest is not None
+    if tally.failures:
+        message = f"{have}; {_describe_failures(tally)}"
+        return _Outlook(Reason.DEGRADED, message, is_ready=True, is_moving=moving)
+    if facts.shortage is not None:
+        message = f"{have}; {facts.shortage.reason}: {facts.shortage.message}"
+        return _Outlook(Reason.DEGRADED, message, is_ready=True, is_moving=moving)
+    return _judge_underway(facts, have, is_ready=True) or _Outlook(
+        Reason.EVICTED, f"{have}; {tally.evicted} made room for others: add capacity", is_ready=True
+    )
+
+
+def _judge_underway(facts: CacheFacts, have: str, *, is_ready: bool) -> _Outlook | None:
+    furthest = facts.tally.furthest
+    if furthest is None:
+        return None
+    message = f"{have}, {facts.tally.progress_tenths * 10}% of the bytes are in place"
+    return _Outlook(_REASON_OF_STATE[furthest], message, is_ready=is_ready, is_moving=True)
+
+
+def _judge_too_few(facts: CacheFacts) -> _Outlook:
+    tally = facts.tally
+    have = f"{tally.ready} of {tally.wanted} copies are verified"
+    if underway := _judge_underway(facts, have, is_ready=False):
+        return underway
+    if tally.failures:
+        message = f"{have}; {_describe_failures(tally)}"
+        return _Outlook(_most_common_reason(tally), message, is_stuck=True)
+    if facts.shortage is not None:
+        waits = facts.shortage.reason is Reason.WAITING
+        return _Outlook(
+            facts.shortage.reason,
+            facts.shortage.message,
+            is_moving=waits,
+            is_stuck=not waits,
+        )
+    message = f"{have}; {tally.evicted} made room for others: add capacity or lower minReady"
+    return _Outlook(Reason.EVICTED, message, is_stuck=True)
+
+
+def _describe_failures(tally: CopyTally) -> str:
+    first = tally.failures[0]
+    cause = f": {first.entry.message}" if first.entry and first.entry.message else ""
+    reason = first.entry.reason if first.entry and first.entry.reason else "TransferFailed"
+    count = len(tally.failures)
+    return f"{count} failed, first on node {first.node}: {reason}{cause}"
+
+
+def _most_common_reason(tally: CopyTally) -> Reason:
+    known = {reason.value for reason in Reason}
+    words = [copy.entry.reason for copy in tally.failures if copy.entry]
+    counted = Counter(word for word in words if word in known)
+    if not counted:
+        return Reason.TRANSFER_FAILED
+    return Reason(min(counted, key=lambda word: (-counted[word], word)))

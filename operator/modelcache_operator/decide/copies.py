@@ -1,0 +1,79 @@
+"""The copies of one ModelCache as their nodes report them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from modelcache_api.names import EntryState
+from modelcache_api.v1alpha1.cache_node import EntryStatus
+from modelcache_operator.decide.placement import Books
+from modelcache_operator.decide.world import NodeName, Uid
+
+_IN_PROGRESS = (EntryState.VERIFYING, EntryState.DOWNLOADING, EntryState.PENDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One copy on a live node. `entry` is None until the agent has taken notice of it."""
+
+    node: NodeName
+    entry: EntryStatus | None
+
+    @property
+    def state(self) -> EntryState:
+        """Its state; Pending while nothing is reported."""
+        return self.entry.state if self.entry else EntryState.PENDING
+
+    @property
+    def progress_percent(self) -> int:
+        """Share of the bytes in place."""
+        if self.state is EntryState.CACHED:
+            return 100
+        return self.entry.progress_percent if self.entry else 0
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTally:
+    """The copies of one ModelCache on live nodes, sorted by node."""
+
+    wanted: int
+    copies: tuple[Copy, ...]
+
+    @property
+    def ready(self) -> int:
+        """Verified copies."""
+        return self._count(EntryState.CACHED)
+
+    @property
+    def evicted(self) -> int:
+        """Copies that were given up for others."""
+        return self._count(EntryState.EVICTED)
+
+    @property
+    def failures(self) -> tuple[Copy, ...]:
+        """Copies whose agent reports a failure."""
+        return tuple(copy for copy in self.copies if copy.state is EntryState.FAILED)
+
+    @property
+    def furthest(self) -> EntryState | None:
+        """The most advanced state of the copies that are on their way, or None."""
+        states = {copy.state for copy in self.copies}
+        return next((state for state in _IN_PROGRESS if state in states), None)
+
+    @property
+    def progress_tenths(self) -> int:
+        """Share of all wanted bytes in place, in tenths, rounded down."""
+        if not self.wanted:
+            return 0
+        percent = sum(copy.progress_percent for copy in self.copies)
+        return min(100, percent // self.wanted) // 10
+
+    def _count(self, state: EntryState) -> int:
+        return sum(copy.state is state for copy in self.copies)
+
+
+def tally_copies(version: Uid, live: Iterable[NodeName], wanted: int, books: Books) -> CopyTally:
+    """What the live nodes report of the version. A dead node's last words do not count."""
+    copies = tuple(Copy(name, books[name].reported.get(version)) for name in sorted(live))
+    return CopyTally(wanted, copies)

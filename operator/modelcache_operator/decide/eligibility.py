@@ -1,0 +1,191 @@
+"""Why a node may not hold a copy: chains of small checks that read like a specification."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from modelcache_api.limits import MAX_LABELS_PER_NODE
+from modelcache_api.names import Reason
+from modelcache_api.quantities import format_bytes
+from modelcache_api.v1alpha1.model_cache import Placement, Toleration, TolerationOperator
+from modelcache_operator.decide.liveness import Liveness
+from modelcache_operator.decide.node_book import NodeBook
+from modelcache_operator.decide.world import TaintView, Uid
+
+_NO_SCHEDULE: Final = "NoSchedule"
+_NO_EXECUTE: Final = "NoExecute"
+# Put there by Kubernetes when a kubelet is away. Whether copies count is decided by the agent's
+# own Lease, so these taints keep new copies off a node and take none away.
+_ABSENCE_TAINTS: Final = frozenset(
+    {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+)
+_CORDON_TAINT: Final = TaintView("node.kubernetes.io/unschedulable", "", _NO_SCHEDULE)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why one node does not get a copy. `phrase` continues "1 node ..." and is counted by value."""
+
+    reason: Reason
+    phrase: str
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a copy needs of a node."""
+
+    version: Uid
+    size_bytes: int
+    placement: Placement
+
+
+Check = Callable[[Demand, NodeBook], Refusal | None]
+
+
+def refuse_to_keep(demand: Demand, book: NodeBook) -> Refusal | None:
+    """Why a copy must leave a node where it was placed, or None.
+
+    Softer than the checks for a new copy, as Kubernetes itself is with running pods: a cordon, a
+    NoSchedule taint or a full disk takes nothing away.
+    """
+    return _first_refusal((_selector, _no_execute_taints, _never_fits), demand, book)
+
+
+def refuse_match(demand: Demand, book: NodeBook) -> Refusal | None:
+    """Why the node is not one of those that the placement means, or None."""
+    return _first_refusal((_selector, _cordon, _taints, _node_not_ready), demand, book)
+
+
+def refuse_new(demand: Demand, book: NodeBook) -> Refusal | None:
+    """Why a new copy may not come to a node without displacing another, or None."""
+    return refuse_match(demand, book) or _first_refusal(
+        (_agent, _report, _never_fits, _count, _room), demand, book
+    )
+
+
+def refuse_displacing(demand: Demand, book: NodeBook) -> Refusal | None:
+    """Why a new copy may not come to a node even if evictable copies give way, or None."""
+    return refuse_match(demand, book) or _first_refusal(
+        (_agent, _report, _never_fits, _count, _room_after_eviction), demand, book
+    )
+
+
+def _first_refusal(checks: Sequence[Check], demand: Demand, book: NodeBook) -> Refusal | None:
+    for check in checks:
+        if (refusal := check(demand, book)) is not None:
+            return refusal
+    return None
+
+
+def _selector(demand: Demand, book: NodeBook) -> Refusal | None:
+    labels = book.node.labels
+    for key, value in (demand.placement.node_selector or {}).items():
+        if labels.get(key) != value:
+            return Refusal(Reason.NO_ELIGIBLE_NODE, "not matching nodeSelector")
+    return None
+
+
+def _no_execute_taints(demand: Demand, book: NodeBook) -> Refusal | None:
+    taints = (
+        taint
+        for taint in book.node.taints
+        if taint.effect == _NO_EXECUTE and taint.key not in _ABSENCE_TAINTS
+    )
+    return _refuse_taints(demand, taints)
+
+
+def _taints(demand: Demand, book: NodeBook) -> Refusal | None:
+    taints = (t for t in book.node.taints if t.effect in {_NO_SCHEDULE, _NO_EXECUTE})
+    return _refuse_taints(demand, taints)
+
+
+def _refuse_taints(demand: Demand, taints: Iterable[TaintView]) -> Refusal | None:
+    tolerations = demand.placement.tolerations or ()
+    for taint in taints:
+        if not any(tolerates(toleration, taint) for toleration in tolerations):
+            value = f"={taint.value}" if taint.value else ""
+            phrase = f"with the untolerated taint {taint.key}{value}:{taint.effect}"
+            return Refusal(Reason.NO_ELIGIBLE_NODE, phrase)
+    return None
+
+
+def _cordon(demand: Demand, book: NodeBook) -> Refusal | None:
+    # The taint follows spec.unschedulable with a delay: one answer for both.
+    if not book.node.is_unschedulable:
+        return None
+    tolerations = demand.placement.tolerations or ()
+    if any(tolerates(toleration, _CORDON_TAINT) for toleration in tolerations):
+        return None
+    return Refusal(Reason.NO_ELIGIBLE_NODE, "cordoned")
+
+
+def _node_not_ready(_demand: Demand, book: NodeBook) -> Refusal | None:
+    return None if book.node.is_ready else Refusal(Reason.NO_ELIGIBLE_NODE, "not Ready")
+
+
+def _agent(_demand: Demand, book: NodeBook) -> Refusal | None:
+    if book.liveness is Liveness.ABSENT:
+        return Refusal(Reason.NO_AGENT, "without an agent")
+    if book.liveness is not Liveness.ALIVE:
+        return Refusal(Reason.NODE_LOST, "with a silent agent")
+    return None
+
+
+def _report(_demand: Demand, book: NodeBook) -> Refusal | None:
+    if book.capacity_bytes is not None:
+        return None
+    return Refusal(Reason.WAITING, "whose agent has not reported its disk yet")
+
+
+def _never_fits(demand: Demand, book: NodeBook) -> Refusal | None:
+    if book.capacity_bytes is None or demand.size_bytes <= book.capacity_bytes:
+        return None
+    return Refusal(Reason.NEVER_FITS, "too small for it")
+
+
+def _count(demand: Demand, book: NodeBook) -> Refusal | None:
+    # Every placed version is labelled, so the labels run out before the entries do.
+    if demand.version in book.wanted or len(book.wanted) < MAX_LABELS_PER_NODE:
+        return None
+    return Refusal(Reason.TOO_MANY_MODELS, f"with {MAX_LABELS_PER_NODE} models already")
+
+
+def _room(demand: Demand, book: NodeBook) -> Refusal | None:
+    if book.wants(demand.version) or book.free_bytes(demand.version) >= demand.size_bytes:
+        return None
+    return Refusal(Reason.INSUFFICIENT_SPACE, "without room")
+
+
+def _room_after_eviction(demand: Demand, book: NodeBook) -> Refusal | None:
+    room = book.free_bytes(demand.version) + book.evictable_bytes(demand.version)
+    if book.wants(demand.version) or room >= demand.size_bytes:
+        return None
+    return Refusal(Reason.INSUFFICIENT_SPACE, "without room")
+
+
+def tolerates(toleration: Toleration, taint: TaintView) -> bool:
+    """True if the toleration covers the taint, by the rules for pods."""
+    if toleration.effect is not None and toleration.effect.value != taint.effect:
+        return False
+    if toleration.key is None:
+        return toleration.operator is TolerationOperator.EXISTS
+    if toleration.key != taint.key:
+        return False
+    if toleration.operator is TolerationOperator.EXISTS:
+        return True
+    return (toleration.value or "") == taint.value
+
+
+def describe_room(demand: Demand, books: Iterable[NodeBook]) -> str:
+    """The arithmetic behind InsufficientSpace or NeverFits: of the roomiest node."""
+    known = [book for book in books if book.capacity_bytes is not None]
+    if not known:
+        return ""
+    best = max(known, key=lambda book: (book.free_bytes(demand.version), book.name))
+    return (
+        f"needed {format_bytes(demand.size_bytes)}; the roomiest node {best.name} has "
+        f"{format_bytes(max(0, best.free_bytes(demand.version)))} free, "
+        f"{format_bytes(best.booked_bytes)} booked of {format_bytes(best.capacity_bytes or 0)}"
+    )

@@ -1,0 +1,88 @@
+"""Which Events people should see, from what a status was and what it became."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from modelcache_api import names
+from modelcache_api.names import Condition, Reason
+from modelcache_api.v1alpha1.base import ConditionStatus
+from modelcache_operator.decide.world import (
+    CacheNodeView,
+    ModelCacheView,
+    ModelVersionView,
+    Uid,
+)
+
+_ACTION: Final = "Reconcile"
+# On the way, and well known from the status itself: not worth an Event of their own.
+_QUIET: Final = frozenset({Reason.RESOLVING, Reason.WAITING})
+
+
+@dataclass(frozen=True, slots=True)
+class Regarding:
+    """The object that an Event is about. `namespace` is None for a cluster-scoped one."""
+
+    kind: str
+    namespace: str | None
+    name: str
+    uid: Uid
+
+
+@dataclass(frozen=True, slots=True)
+class EventNote:
+    """One thing to tell."""
+
+    regarding: Regarding
+    is_warning: bool
+    reason: str
+    note: str
+    action: str = _ACTION
+
+
+def version_events(
+    version: ModelVersionView, became: Sequence[ConditionStatus]
+) -> tuple[EventNote, ...]:
+    """What to tell after a ModelVersion's status has been written."""
+    regarding = Regarding(
+        names.KIND_MODEL_VERSION, version.key.namespace, version.key.name, version.uid
+    )
+    return _tell_transition(regarding, version.status.conditions, became)
+
+
+def cache_events(cache: ModelCacheView, became: Sequence[ConditionStatus]) -> tuple[EventNote, ...]:
+    """What to tell after a ModelCache's status has been written."""
+    regarding = Regarding(names.KIND_MODEL_CACHE, cache.key.namespace, cache.key.name, cache.uid)
+    return _tell_transition(regarding, cache.status.conditions, became)
+
+
+def node_events(
+    cache_node: CacheNodeView, became: Sequence[ConditionStatus]
+) -> tuple[EventNote, ...]:
+    """What to tell after a CacheNode's Ready condition has been written."""
+    regarding = Regarding(names.KIND_CACHE_NODE, None, cache_node.name, cache_node.uid)
+    return _tell_transition(regarding, cache_node.status.conditions, became)
+
+
+def _tell_transition(
+    regarding: Regarding, was: Sequence[ConditionStatus], became: Sequence[ConditionStatus]
+) -> tuple[EventNote, ...]:
+    """One Event if Ready changed its status or its reason."""
+    old, new = find_condition(was), find_condition(became)
+    if new is None or new.reason in _QUIET:
+        return ()
+    if old is not None and (old.status, old.reason) == (new.status, new.reason):
+        return ()
+    moving = find_condition(became, Condition.RECONCILING)
+    is_warning = new.status != "True" and not (moving is not None and moving.status == "True")
+    is_warning = is_warning or new.reason == Reason.DEGRADED
+    return (EventNote(regarding, is_warning, new.reason, new.message or new.reason),)
+
+
+def find_condition(
+    conditions: Sequence[ConditionStatus], kind: Condition = Condition.READY
+) -> ConditionStatus | None:
+    """The condition of that type, or None."""
+    return next((item for item in conditions if item.type == kind), None)

@@ -1,0 +1,92 @@
+"""What is promised on one node, and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from modelcache_api.names import EntryState, Tier
+from modelcache_api.v1alpha1.cache_node import EntryStatus
+from modelcache_operator.decide.liveness import Liveness
+from modelcache_operator.decide.world import CacheNodeView, NodeName, NodeView, Uid
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBook:
+    """One node as placement sees it.
+
+    `wanted` are the bytes of each version that some ModelCache has placed here, 0 for one that
+    the agent has evicted: it is not fetched again. `evictable` are those of them that the agent
+    may give up for a newcomer. `capacity_bytes` is None until the agent has reported its disk.
+    """
+
+    node: NodeView
+    liveness: Liveness
+    capacity_bytes: int | None
+    pending_release_bytes: int
+    wanted: Mapping[Uid, int]
+    evictable: frozenset[Uid]
+    reported: Mapping[Uid, EntryStatus]
+    booked_bytes: int
+
+    @property
+    def name(self) -> NodeName:
+        """The node's name."""
+        return self.node.name
+
+    @property
+    def has_live_agent(self) -> bool:
+        """True if copies here count."""
+        return self.liveness in {Liveness.ALIVE, Liveness.SILENT}
+
+    def wants(self, version: Uid) -> bool:
+        """True if some ModelCache has placed the version here and it was not evicted."""
+        return self.wanted.get(version, 0) > 0
+
+    def has_verified(self, version: Uid) -> bool:
+        """True if the agent reports a verified copy."""
+        entry = self.reported.get(version)
+        return entry is not None and entry.state is EntryState.CACHED
+
+    def free_bytes(self, version: Uid) -> int:
+        """Room that is promised to nobody but this version. Negative if the disk shrank."""
+        others = self.booked_bytes - self.wanted.get(version, 0)
+        return (self.capacity_bytes or 0) - self.pending_release_bytes - others
+
+    def evictable_bytes(self, version: Uid) -> int:
+        """What others would give up for this version."""
+        return sum(self.wanted[uid] for uid in self.evictable if uid != version)
+
+    def booked_share(self) -> float:
+        """Booked bytes as a share of the capacity, for spreading."""
+        return self.booked_bytes / self.capacity_bytes if self.capacity_bytes else 1.0
+
+
+def make_node_book(
+    node: NodeView,
+    cache_node: CacheNodeView | None,
+    liveness: Liveness,
+    sizes: Mapping[Uid, int],
+) -> NodeBook:
+    """The book of a node on which versions of these sizes are placed."""
+    if cache_node is None or cache_node.spec.node_uid != node.uid:
+        return NodeBook(node, liveness, None, 0, sizes, frozenset(), {}, sum(sizes.values()))
+    disk = next((tier for tier in cache_node.status.tiers if tier.name is Tier.DISK), None)
+    reported = {Uid(entry.uid): entry for entry in cache_node.status.entries}
+    wanted = {uid: 0 if _is_evicted(reported, uid) else size for uid, size in sizes.items()}
+    given_up = {Uid(entry.uid) for entry in cache_node.spec.entries if entry.evictable}
+    return NodeBook(
+        node=node,
+        liveness=liveness,
+        capacity_bytes=disk.capacity_bytes if disk else None,
+        pending_release_bytes=disk.pending_release_bytes if disk else 0,
+        wanted=wanted,
+        evictable=frozenset(given_up & wanted.keys()),
+        reported=reported,
+        booked_bytes=sum(wanted.values()),
+    )
+
+
+def _is_evicted(reported: Mapping[Uid, EntryStatus], uid: Uid) -> bool:
+    entry = reported.get(uid)
+    return entry is not None and entry.state is EntryState.EVICTED

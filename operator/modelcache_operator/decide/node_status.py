@@ -1,0 +1,38 @@
+"""The Ready condition of a CacheNode: a dead agent cannot report that it is dead."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from modelcache_api.conditions import Verdict, merge_conditions
+from modelcache_api.names import NODE_LABEL_PREFIX, Condition, Reason
+from modelcache_api.v1alpha1.base import ConditionStatus
+from modelcache_operator.decide.liveness import Liveness
+from modelcache_operator.decide.world import CacheNodeView, NodeView
+
+
+def make_node_conditions(
+    cache_node: CacheNodeView, liveness: Liveness, now: datetime
+) -> tuple[ConditionStatus, ...]:
+    """The conditions that the operator owns. A silent agent is still believed to be alive."""
+    is_lost = liveness in {Liveness.LOST, Liveness.ABSENT}
+    if is_lost:
+        message = "the agent has been silent for too long: check the node and the agent's pod"
+        verdict = Verdict(Condition.READY, not is_lost, Reason.NODE_LOST, message)
+    else:
+        verdict = Verdict(
+            Condition.READY, not is_lost, Reason.AGENT_ALIVE, "the agent renews its Lease"
+        )
+    return merge_conditions(
+        [item for item in cache_node.status.conditions if item.type == Condition.READY],
+        [verdict],
+        generation=0,
+        now=now,
+    )
+
+
+def labels_to_remove(node: NodeView, liveness: Liveness) -> tuple[str, ...]:
+    """Our labels on a node that nobody answers for. The operator never adds one."""
+    if liveness in {Liveness.ALIVE, Liveness.SILENT}:
+        return ()
+    return tuple(sorted(key for key in node.labels if key.startswith(NODE_LABEL_PREFIX)))

@@ -1,0 +1,145 @@
+"""On which nodes one ModelCache is held. Sticky: nothing moves unless something forces it to."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from modelcache_operator.decide.eligibility import (
+    Demand,
+    Refusal,
+    refuse_displacing,
+    refuse_match,
+    refuse_new,
+    refuse_to_keep,
+)
+from modelcache_operator.decide.node_book import NodeBook
+from modelcache_operator.decide.shortage import Shortage, describe_shortage
+from modelcache_operator.decide.world import NodeName, Uid
+
+ALL_COPIES: Final = "All"
+_ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+
+Books = Mapping[NodeName, NodeBook]
+# (displaces, brings bytes, booked share, hash): smaller is better.
+_Rank = tuple[bool, bool, float, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementPlan:
+    """Where the copies belong.
+
+    `nodes` are all that shall carry an entry, `live` those of them that count. The others are
+    lost: they keep their entry, so that a node that comes back does so with its bytes.
+    `refusals` say why each other node holds none; empty where nobody needed to look.
+    """
+
+    nodes: frozenset[NodeName]
+    live: frozenset[NodeName]
+    wanted: int
+    dropped: Mapping[NodeName, Refusal] = field(default_factory=dict)
+    refusals: Mapping[NodeName, Refusal] = field(default_factory=dict)
+    shortage: Shortage | None = None
+
+
+def place(cache: Uid, demand: Demand, assigned: Iterable[NodeName], books: Books) -> PlacementPlan:
+    """The nodes of one ModelCache, given where it is now and what is promised on each node."""
+    kept, dropped = _keep(demand, assigned, books)
+    live = frozenset(name for name in kept if books[name].has_live_agent)
+    lost = kept - live
+    wanted = _count_wanted(demand, live, books)
+    live = _trim(cache, demand, live, wanted, books)
+    if len(live) == wanted and demand.placement.copies != ALL_COPIES:
+        return PlacementPlan(live | lost, live, wanted, dropped)
+    picks, refusals = _pick(cache, demand, wanted - len(live), kept, books)
+    live |= picks
+    shortage = None
+    if len(live) < wanted or not wanted:
+        shortage = describe_shortage(demand, len(live), wanted, refusals, books)
+    return PlacementPlan(live | lost, live, wanted, dropped, refusals, shortage)
+
+
+def _keep(
+    demand: Demand, assigned: Iterable[NodeName], books: Books
+) -> tuple[frozenset[NodeName], dict[NodeName, Refusal]]:
+    present = [name for name in assigned if name in books]
+    verdicts = {name: refuse_to_keep(demand, books[name]) for name in present}
+    dropped = {name: refusal for name, refusal in verdicts.items() if refusal is not None}
+    return frozenset(verdicts.keys() - dropped.keys()), dropped
+
+
+def _count_wanted(demand: Demand, live: frozenset[NodeName], books: Books) -> int:
+    copies = demand.placement.copies
+    if isinstance(copies, int):
+        return copies
+    matching = {
+        name
+        for name, book in books.items()
+        if book.has_live_agent and refuse_match(demand, book) is None
+    }
+    return len(matching | live)
+
+
+def _trim(
+    cache: Uid, demand: Demand, live: frozenset[NodeName], wanted: int, books: Books
+) -> frozenset[NodeName]:
+    """The copies worth keeping if there are too many: verified first, then the furthest."""
+    if len(live) <= wanted:
+        return live
+
+    def worth(name: NodeName) -> tuple[bool, int, str]:
+        book = books[name]
+        entry = book.reported.get(demand.version)
+        progress = entry.progress_percent if entry else 0
+        return (not book.has_verified(demand.version), -progress, tie_break(cache, name))
+
+    return frozenset(sorted(live, key=worth)[:wanted])
+
+
+def _pick(
+    cache: Uid, demand: Demand, count: int, taken: frozenset[NodeName], books: Books
+) -> tuple[frozenset[NodeName], dict[NodeName, Refusal]]:
+    """New nodes, spread over zones and by booked share, and why the others are none."""
+    refusals: dict[NodeName, Refusal] = {}
+    per_zone: dict[str, list[tuple[_Rank, NodeName]]] = {}
+    zones = Counter(_zone(books[name]) for name in taken if books[name].has_live_agent)
+    for name, book in books.items():
+        if name in taken:
+            continue
+        refusal = refuse_new(demand, book)
+        if displaces := refusal is not None:
+            refusal = refuse_displacing(demand, book)
+        if refusal is not None:
+            refusals[name] = refusal
+            continue
+        brings_bytes = not (book.wants(demand.version) or book.has_verified(demand.version))
+        rank = (displaces, brings_bytes, book.booked_share(), tie_break(cache, name))
+        per_zone.setdefault(_zone(book), []).append((rank, name))
+    for queue in per_zone.values():
+        heapq.heapify(queue)
+    picks: set[NodeName] = set()
+    while len(picks) < count and per_zone:
+        zone = min(per_zone, key=lambda zone: _order(per_zone[zone][0][0], zones[zone]))
+        picks.add(heapq.heappop(per_zone[zone])[1])
+        zones[zone] += 1
+        if not per_zone[zone]:
+            del per_zone[zone]
+    return frozenset(picks), refusals
+
+
+def _order(rank: _Rank, copies_in_zone: int) -> tuple[bool, bool, int, float, str]:
+    displaces, brings_bytes, share, tie = rank
+    return displaces, brings_bytes, copies_in_zone, share, tie
+
+
+def _zone(book: NodeBook) -> str:
+    return book.node.labels.get(_ZONE_LABEL, "")
+
+
+def tie_break(cache: Uid, name: NodeName) -> str:
+    """An order of nodes that is the same in every process and differs between ModelCaches."""
+    return hashlib.sha256(f"{cache}/{name}".encode()).hexdigest()

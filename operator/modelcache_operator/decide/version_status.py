@@ -1,0 +1,121 @@
+"""The status of a ModelVersion, computed whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from modelcache_api.conditions import Verdict, merge_conditions
+from modelcache_api.labels import make_node_label_key
+from modelcache_api.names import Condition, Reason
+from modelcache_api.quantities import format_bytes
+from modelcache_api.v1alpha1.model_version import ModelVersionStatus, NodeCounts
+from modelcache_operator.decide.world import ModelVersionView
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedSource:
+    """What the source was when it was listed."""
+
+    source_digest: str
+    size_bytes: int
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedSource:
+    """Why the source cannot be listed. `needs_help` if waiting alone will not cure it."""
+
+    reason: Reason
+    message: str
+    needs_help: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KnownContent:
+    """The adopted content: digest of the bytes, digest of the stored manifest."""
+
+    content_digest: str
+    manifest_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFacts:
+    """What the status of one ModelVersion is computed from. `source` None: not listed yet."""
+
+    version: ModelVersionView
+    source: ResolvedSource | RefusedSource | None
+    content: KnownContent | None
+    nodes_on_disk: int
+
+
+def source_in_status(version: ModelVersionView) -> ResolvedSource | None:
+    """What an earlier resolution found. A version is resolved once and never again."""
+    status = version.status
+    if status.source_digest is None or status.size_bytes is None:
+        return None
+    return ResolvedSource(status.source_digest, status.size_bytes, status.files or 0)
+
+
+def content_in_status(version: ModelVersionView) -> KnownContent | None:
+    """The content that was adopted earlier."""
+    status = version.status
+    if status.content_digest is None or status.content_manifest_digest is None:
+        return None
+    return KnownContent(status.content_digest, status.content_manifest_digest)
+
+
+def make_version_status(facts: VersionFacts, now: datetime) -> ModelVersionStatus:
+    """The whole status. Equal facts give an equal status, whatever `now` is."""
+    version = facts.version
+    source = facts.source if isinstance(facts.source, ResolvedSource) else None
+    content = facts.content if source else None
+    label_key = None
+    if content:
+        label_key = make_node_label_key(
+            version.key.namespace, version.key.name, content.content_digest
+        )
+    return ModelVersionStatus(
+        observed_generation=version.generation,
+        source_digest=source.source_digest if source else None,
+        content_digest=content.content_digest if content else None,
+        content_manifest_digest=content.manifest_digest if content else None,
+        size_bytes=source.size_bytes if source else None,
+        size=format_bytes(source.size_bytes) if source else None,
+        files=source.files if source else None,
+        nodes=NodeCounts(disk=facts.nodes_on_disk) if source else None,
+        node_label_key=label_key,
+        conditions=merge_conditions(
+            version.status.conditions, _make_verdicts(facts), generation=version.generation, now=now
+        ),
+    )
+
+
+def _make_verdicts(facts: VersionFacts) -> tuple[Verdict, ...]:
+    ready, moving, stuck, reason, message = _judge(facts)
+    return tuple(
+        Verdict(kind, status, reason, message)
+        for kind, status in (
+            (Condition.READY, ready),
+            (Condition.RECONCILING, moving),
+            (Condition.STALLED, stuck),
+        )
+    )
+
+
+def _judge(facts: VersionFacts) -> tuple[bool, bool, bool, Reason, str]:
+    """(ready, moving, stuck, reason, message)."""
+    source, pinned = facts.source, facts.version.spec.digest
+    if source is None:
+        return False, True, False, Reason.RESOLVING, "the source is being listed"
+    if isinstance(source, RefusedSource):
+        stuck = source.needs_help
+        return False, not stuck, stuck, source.reason, source.message
+    if pinned and facts.content and facts.content.content_digest != pinned:
+        message = (
+            f"spec.digest is {pinned}, the verified bytes are {facts.content.content_digest}: "
+            "create a new ModelVersion for other bytes"
+        )
+        return False, False, True, Reason.DIGEST_MISMATCH, message
+    size = format_bytes(source.size_bytes)
+    return True, False, False, Reason.RESOLVED, f"{source.files} files, {size}"

@@ -1,0 +1,38 @@
+"""Sends each key to whoever knows what to do with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from modelcache_operator.decide.world import NodeName
+from modelcache_operator.keys import Key, KeyKind
+from modelcache_operator.reconcilers.caches import CacheReconciler
+from modelcache_operator.reconcilers.nodes import NodeReconciler
+from modelcache_operator.reconcilers.orphans import OrphanSweep
+from modelcache_operator.reconcilers.versions import VersionReconciler
+from modelcache_operator.workqueue import Requeue
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciler:
+    """The leader's work, one key at a time. Every step may be cut off and done again."""
+
+    versions: VersionReconciler
+    caches: CacheReconciler
+    nodes: NodeReconciler
+    orphans: OrphanSweep
+
+    async def reconcile(self, key: Key) -> Requeue:
+        """Bring the thing behind the key closer to what is wanted."""
+        match key.kind:
+            case KeyKind.VERSION:
+                return await self.versions.reconcile(key.object_key)
+            case KeyKind.CACHE:
+                return await self.caches.reconcile(key.object_key)
+            case KeyKind.NODE:
+                return await self.nodes.reconcile(NodeName(key.name))
+            case KeyKind.SWEEP:
+                self.versions.forget_gone()
+                return await self.orphans.reconcile()
+        assert_never(key.kind)

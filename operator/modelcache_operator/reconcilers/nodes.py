@@ -1,0 +1,77 @@
+"""Brings one node's CacheNode, its Ready condition and its labels up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from modelcache_operator.decide.cache_node_spec import PlacedCopy, make_cache_node_spec
+from modelcache_operator.decide.events import node_events
+from modelcache_operator.decide.liveness import Liveness
+from modelcache_operator.decide.node_status import labels_to_remove, make_node_conditions
+from modelcache_operator.decide.world import CacheNodeView, NodeName
+from modelcache_operator.memory import Memory
+from modelcache_operator.ports.clock import Clock
+from modelcache_operator.ports.cluster import ClusterWriter
+from modelcache_operator.ports.telling import EventSink
+from modelcache_operator.ports.world import ObservedWorld
+from modelcache_operator.routing import Router
+from modelcache_operator.workqueue import Requeue
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReconciler:
+    """Writes what has been decided elsewhere; the agents do the rest."""
+
+    world: ObservedWorld
+    memory: Memory
+    router: Router
+    writer: ClusterWriter
+    events: EventSink
+    clock: Clock
+
+    async def reconcile(self, name: NodeName) -> Requeue:
+        """Safe to call at any time, any number of times."""
+        node, cache_node = self.world.node(name), self.world.cache_node(name)
+        if node is None:
+            await self._clean_up(name, cache_node)
+            return Requeue()
+        liveness = self.memory.agents.liveness(name)
+        if keys := labels_to_remove(node, liveness):
+            await self.writer.remove_node_labels(node, keys)
+        if cache_node is not None and cache_node.spec.node_uid != node.uid:
+            # A rebuilt node starts clean: its agent must not act on the old one's list.
+            await self.writer.delete_cache_node(cache_node)
+            cache_node = None
+        if node.is_deleted or (cache_node is None and liveness is Liveness.ABSENT):
+            return Requeue()
+        spec = make_cache_node_spec(node.uid, self._copies_on(name))
+        await self.writer.put_cache_node(node, cache_node, spec)
+        await self._report(name, liveness)
+        return Requeue()
+
+    async def _report(self, name: NodeName, liveness: Liveness) -> None:
+        cache_node = self.world.cache_node(name)
+        if cache_node is None:
+            return
+        conditions = make_node_conditions(cache_node, liveness, self.clock.now())
+        if await self.writer.put_node_conditions(cache_node, conditions):
+            self.events.publish(node_events(cache_node, conditions))
+
+    async def _clean_up(self, name: NodeName, cache_node: CacheNodeView | None) -> None:
+        """The Node is gone for good. Owners do the same, but later and not on every cluster."""
+        caches = self.memory.assignments.drop_node(name)
+        self.router.on_node_gone(name, caches)
+        if cache_node is not None:
+            await self.writer.delete_cache_node(cache_node)
+        if name in self.memory.agents.without_node():
+            await self.writer.delete_agent_lease(name)
+            self.memory.agents.forget(name)
+
+    def _copies_on(self, name: NodeName) -> Iterator[PlacedCopy]:
+        assignments = self.memory.assignments
+        for key in assignments.on(name):
+            assignment = assignments.of(key)
+            version = self.world.model_version(assignment.version) if assignment else None
+            if assignment is not None and version is not None:
+                yield PlacedCopy(key, version, name in assignment.evictable)

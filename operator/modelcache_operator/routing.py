@@ -1,0 +1,193 @@
+"""Which keys to look at after a change. The only place that knows what depends on what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from modelcache_api.names import NODE_LABEL_PREFIX, EntryState
+from modelcache_api.v1alpha1.cache_node import EntryStatus
+from modelcache_operator.changes import Changed, View
+from modelcache_operator.decide.world import (
+    CacheNodeView,
+    ModelCacheView,
+    ModelVersionView,
+    NodeName,
+    NodeView,
+    ObjectKey,
+    Uid,
+)
+from modelcache_operator.keys import SWEEP, Key, cache_key, node_key, version_key
+from modelcache_operator.memory import Memory
+from modelcache_operator.ports.world import ObservedWorld
+
+# Reports of many nodes about one ModelCache come in bursts: one look at it answers all of them.
+_REPORT_SECONDS: Final = 0.5
+# A node that appears or changes may offer room to every ModelCache that lacks some.
+_ROOM_SECONDS: Final = 1.0
+_SWEEP_SECONDS: Final = 2.0
+
+
+class Adder(Protocol):
+    """The part of the work queue that routing needs."""
+
+    def add(self, key: Key, *, after_seconds: float = 0.0) -> None:
+        """Look at the key, at the latest after that time."""
+
+
+class Router:
+    """Turns changes into keys. Calls nothing that can wait."""
+
+    def __init__(self, world: ObservedWorld, memory: Memory, queue: Adder) -> None:
+        self._world = world
+        self._memory = memory
+        self._queue = queue
+
+    def look_at_everything(self) -> None:
+        """Every object is looked at once: at the beginning of a term, and now and then."""
+        for version in self._world.model_versions():
+            self._queue.add(version_key(version.key))
+        for key in {cache.key for cache in self._world.model_caches()} | set(
+            self._memory.assignments.caches()
+        ):
+            self._queue.add(cache_key(key))
+        for name in {node.name for node in self._world.nodes()} | {
+            node.name for node in self._world.cache_nodes()
+        }:
+            self._queue.add(node_key(name))
+        self._queue.add(SWEEP, after_seconds=_SWEEP_SECONDS)
+
+    def on_change(self, change: Changed) -> None:
+        """Listens to the watch cache."""
+        match change.view:
+            case ModelVersionView() as version:
+                self._version_changed(version, change)
+            case ModelCacheView() as cache:
+                self._queue.add(cache_key(cache.key))
+            case NodeView() as node:
+                self._node_changed(node.name, change)
+            case CacheNodeView() as cache_node:
+                self._cache_node_changed(cache_node.name, change)
+
+    def on_liveness(self, names: Iterable[NodeName]) -> None:
+        """These nodes' agents have come, fallen silent or gone."""
+        changed = tuple(names)
+        self._memory.books.invalidate(changed)
+        for name in changed:
+            self._queue.add(node_key(name))
+            self._look_at_caches_on(name, _REPORT_SECONDS)
+        if changed:
+            self.look_at_unsatisfied()
+
+    def on_nodes_reassigned(self, names: Iterable[NodeName], *, frees_room: bool) -> None:
+        """A ModelCache has come to these nodes or left them."""
+        changed = tuple(names)
+        self._memory.books.invalidate(changed)
+        for name in changed:
+            self._queue.add(node_key(name))
+        if changed and frees_room:
+            self.look_at_unsatisfied()
+
+    def on_node_gone(self, name: NodeName, caches: Iterable[ObjectKey]) -> None:
+        """A node is gone for good, and these ModelCaches had copies there."""
+        self._memory.books.invalidate((name,))
+        for key in caches:
+            self._queue.add(cache_key(key))
+
+    def look_at_unsatisfied(self) -> None:
+        """There may be room for those who lack some."""
+        for key in tuple(self._memory.unsatisfied):
+            self._queue.add(cache_key(key), after_seconds=_ROOM_SECONDS)
+
+    def look_at_dependants(self, version: ModelVersionView) -> None:
+        """A ModelVersion's status has changed: whoever names or holds it must know."""
+        for key in self._world.caches_of_version(version.key):
+            self._queue.add(cache_key(key))
+        for name in self._memory.assignments.holders(version.uid):
+            self._memory.books.invalidate((name,))
+            self._queue.add(node_key(name))
+
+    def _version_changed(self, version: ModelVersionView, change: Changed) -> None:
+        if change.new is None:
+            self._queue.add(SWEEP, after_seconds=_SWEEP_SECONDS)
+        else:
+            self._queue.add(version_key(version.key))
+        if _traits_for_dependants(change.old) != _traits_for_dependants(change.new):
+            self.look_at_dependants(version)
+
+    def _node_changed(self, name: NodeName, change: Changed) -> None:
+        old = change.old if isinstance(change.old, NodeView) else None
+        new = change.new if isinstance(change.new, NodeView) else None
+        self._memory.books.invalidate((name,))
+        self._queue.add(node_key(name))
+        if _placement_traits(old) != _placement_traits(new):
+            self._look_at_caches_on(name, _REPORT_SECONDS)
+            self.look_at_unsatisfied()
+
+    def _cache_node_changed(self, name: NodeName, change: Changed) -> None:
+        old = change.old if isinstance(change.old, CacheNodeView) else None
+        new = change.new if isinstance(change.new, CacheNodeView) else None
+        self._memory.books.invalidate((name,))
+        if old is None or new is None or _spec_and_conditions(old) != _spec_and_conditions(new):
+            self._queue.add(node_key(name))
+        before, after = _entries(old), _entries(new)
+        moved = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
+        self._look_at_caches_on(name, _REPORT_SECONDS, moved)
+        for uid in moved:
+            if _verified_content(before.get(uid)) != _verified_content(after.get(uid)):
+                self._look_at_version(uid)
+        has_room = old is None or new is None or _tiers(old) != _tiers(new)
+        if has_room or any(_is_evicted(after.get(uid)) for uid in moved):
+            self.look_at_unsatisfied()
+
+    def _look_at_version(self, uid: Uid) -> None:
+        version = self._world.model_version(uid)
+        if version is not None:
+            self._queue.add(version_key(version.key), after_seconds=_REPORT_SECONDS / 2)
+
+    def _look_at_caches_on(
+        self, name: NodeName, seconds: float, versions: set[Uid] | None = None
+    ) -> None:
+        assignments = self._memory.assignments
+        for key in assignments.on(name):
+            assignment = assignments.of(key)
+            if versions is None or (assignment is not None and assignment.version in versions):
+                self._queue.add(cache_key(key), after_seconds=seconds)
+
+
+def _traits_for_dependants(view: View | None) -> object:
+    """All but the count of nodes, which moves with each copy and concerns nobody else."""
+    if not isinstance(view, ModelVersionView):
+        return None
+    return view.uid, view.is_deleted, view.status.model_copy(update={"nodes": None})
+
+
+def _placement_traits(node: NodeView | None) -> object:
+    if node is None:
+        return None
+    labels = {k: v for k, v in node.labels.items() if not k.startswith(NODE_LABEL_PREFIX)}
+    return node.uid, labels, node.taints, node.is_unschedulable, node.is_ready, node.is_deleted
+
+
+def _spec_and_conditions(node: CacheNodeView) -> object:
+    return node.uid, node.spec, node.status.conditions
+
+
+def _entries(node: CacheNodeView | None) -> dict[Uid, EntryStatus]:
+    return {Uid(entry.uid): entry for entry in node.status.entries} if node else {}
+
+
+def _tiers(node: CacheNodeView) -> object:
+    return [
+        (tier.name, tier.capacity_bytes, tier.pending_release_bytes) for tier in node.status.tiers
+    ]
+
+
+def _verified_content(entry: EntryStatus | None) -> object:
+    if entry is None:
+        return None
+    return entry.content_digest, entry.state is EntryState.CACHED
+
+
+def _is_evicted(entry: EntryStatus | None) -> bool:
+    return entry is not None and entry.state is EntryState.EVICTED

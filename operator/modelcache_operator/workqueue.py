@@ -1,0 +1,185 @@
+"""A queue of things to look at: each at most once, by one worker at a time, failures later."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from modelcache_kube import ApiUnavailable, KubeError
+from modelcache_operator.keys import Key
+from modelcache_operator.ports.telling import QueueObserver
+
+_log = logging.getLogger(__name__)
+
+# A step awaits the API server and the source, which have deadlines of their own; this one catches
+# what has none.
+_STEP_SECONDS: Final = 300.0
+
+Handler = Callable[[Key], Awaitable["Requeue"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """When to look again without being told to. None: only when something changes."""
+
+    after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetryDelays:
+    """Delays of a key that keeps failing: doubling, jittered by a fifth to either side."""
+
+    first_seconds: float = 0.5
+    longest_seconds: float = 120.0
+
+    def after(self, failures: int, uniform: Callable[[float, float], float]) -> float:
+        """Seconds to wait after that many failures in a row."""
+        doubled = self.first_seconds * 2.0 ** min(failures - 1, 30)
+        return min(doubled, self.longest_seconds) * uniform(0.8, 1.2)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Keys by state. A key is in at most one of ready and delayed; active ones may be again."""
+
+    ready: deque[Key] = field(default_factory=deque)
+    ready_set: set[Key] = field(default_factory=set)
+    delayed: dict[Key, asyncio.TimerHandle] = field(default_factory=dict)
+    active: set[Key] = field(default_factory=set)
+    dirty: set[Key] = field(default_factory=set)
+    failures: dict[Key, int] = field(default_factory=dict)
+
+
+class WorkQueue:
+    """Coalesces by key. All methods belong to the event loop that runs it.
+
+    Time is the loop's own, so that tests bring theirs.
+    """
+
+    def __init__(
+        self,
+        observer: QueueObserver,
+        *,
+        uniform: Callable[[float, float], float],
+        delays: RetryDelays | None = None,
+    ) -> None:
+        self._observer = observer
+        self._uniform = uniform
+        self._delays = delays or RetryDelays()
+        self._waiting = _Waiting()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+
+    def add(self, key: Key, *, after_seconds: float = 0.0) -> None:
+        """Look at the key, at the latest after that time. Earlier requests stay in force."""
+        if after_seconds <= 0:
+            self._make_ready(key)
+        elif key not in self._waiting.ready_set:
+            self._delay(key, after_seconds)
+
+    @property
+    def depth(self) -> int:
+        """Keys that are ready or being worked on."""
+        return len(self._waiting.ready) + len(self._waiting.active)
+
+    @property
+    def delayed(self) -> int:
+        """Keys that wait for their time."""
+        return len(self._waiting.delayed)
+
+    async def run(self, handler: Handler, workers: int) -> None:
+        """Work for ever. On cancellation the workers stop where they are, and all is forgotten."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(workers):
+                    group.create_task(self._work(handler), name=f"worker-{number}")
+        finally:
+            self.clear()
+
+    async def drain(self) -> None:
+        """Wait until nothing is ready or being worked on; delayed keys do not count."""
+        while self.depth:
+            self._idle.clear()
+            await self._idle.wait()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for timer in self._waiting.delayed.values():
+            timer.cancel()
+        self._waiting = _Waiting()
+        self._wake.clear()
+        self._idle.set()
+
+    def _make_ready(self, key: Key) -> None:
+        waiting = self._waiting
+        if (timer := waiting.delayed.pop(key, None)) is not None:
+            timer.cancel()
+        if key in waiting.active:
+            waiting.dirty.add(key)
+        elif key not in waiting.ready_set:
+            waiting.ready.append(key)
+            waiting.ready_set.add(key)
+            self._wake.set()
+            self._observer.queued(key.kind, self.depth)
+
+    def _delay(self, key: Key, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + seconds
+        planned = self._waiting.delayed.get(key)
+        if planned is not None:
+            if planned.when() <= due:
+                return
+            planned.cancel()
+        self._waiting.delayed[key] = loop.call_at(due, self._make_ready, key)
+
+    async def _work(self, handler: Handler) -> None:
+        while True:
+            while not self._waiting.ready:
+                self._wake.clear()
+                await self._wake.wait()
+            waiting = self._waiting
+            key = waiting.ready.popleft()
+            waiting.ready_set.discard(key)
+            waiting.active.add(key)
+            try:
+                await self._step(handler, key)
+            finally:
+                waiting.active.discard(key)
+                if key in waiting.dirty:
+                    waiting.dirty.discard(key)
+                    self._make_ready(key)
+                if not self.depth:
+                    self._idle.set()
+
+    async def _step(self, handler: Handler, key: Key) -> None:
+        """One run. Nothing that it raises ends the worker; the key is tried again later."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            async with asyncio.timeout(_STEP_SECONDS):
+                requeue = await handler(key)
+        except (KubeError, TimeoutError) as error:
+            result, delay = "retry", self._count_failure(key)
+            if isinstance(error, ApiUnavailable) and error.retry_after is not None:
+                delay = max(delay, error.retry_after)
+            _log.warning("%s: %s; again in %.1f s", key, error or "took too long", delay)
+            self.add(key, after_seconds=delay)
+        except Exception:  # noqa: BLE001 - a bug costs one key, never the process
+            result, delay = "bug", self._count_failure(key)
+            _log.exception("%s: a bug; again in %.1f s", key, delay)
+            self.add(key, after_seconds=delay)
+        else:
+            result = "success"
+            self._waiting.failures.pop(key, None)
+            if requeue.after_seconds is not None:
+                self.add(key, after_seconds=max(requeue.after_seconds, 0.001))
+        self._observer.finished(key.kind, result, loop.time() - started)
+
+    def _count_failure(self, key: Key) -> float:
+        failures = self._waiting.failures.get(key, 0) + 1
+        self._waiting.failures[key] = failures
+        return self._delays.after(failures, self._uniform)
