@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -58,40 +59,39 @@ def is_selected(path: str, include: Sequence[str] | None, exclude: Sequence[str]
 def matches(path: str, glob: str) -> bool:
     """True if the glob matches the whole path.
 
-    `*` and `?` stay inside one folder, `**` crosses folders, `[...]` is a set. A glob without a
-    slash is matched against the file's name in any folder, as .gitignore does.
+    `*`, `?` and `[...]` stay inside one folder; `**` as a whole part crosses folders. As in
+    .gitignore, a glob without a slash is matched against the file's name in any folder, a leading
+    slash ties it to the prefix, and a trailing slash means everything below. The time is bounded
+    by the product of the lengths: both sides may come from somebody hostile.
     """
-    subject = path if "/" in glob else path.rsplit("/", 1)[-1]
-    return _compile(glob).fullmatch(subject) is not None
+    if "/" not in glob:
+        return _matches_part(path.rsplit("/", 1)[-1], glob)
+    if glob.endswith("/"):
+        glob += "**"
+    return _matches_parts(path.split("/"), glob.removeprefix("/").split("/"))
+
+
+def _matches_parts(parts: Sequence[str], globs: Sequence[str]) -> bool:
+    if globs[-1] == "**":
+        # Everything below a folder, not a file of the folder's name.
+        globs = [*globs, "*"]
+    reached = {0}  # how many of the path's parts the globs so far can stand for
+    for glob in globs:
+        if glob == "**":
+            reached = set(range(min(reached), len(parts) + 1))
+        else:
+            ahead = (count for count in reached if count < len(parts))
+            reached = {count + 1 for count in ahead if _matches_part(parts[count], glob)}
+        if not reached:
+            return False
+    return len(parts) in reached
+
+
+def _matches_part(part: str, glob: str) -> bool:
+    return _compile(glob).match(part) is not None
 
 
 @lru_cache(maxsize=1024)
 def _compile(glob: str) -> re.Pattern[str]:
-    pieces: list[str] = []
-    index = 0
-    while index < len(glob):
-        if glob.startswith("**/", index):
-            pieces.append("(?:[^/]+/)*")
-            index += 3
-        elif glob.startswith("**", index):
-            pieces.append(".*")
-            index += 2
-        elif glob[index] == "*":
-            pieces.append("[^/]*")
-            index += 1
-        elif glob[index] == "?":
-            pieces.append("[^/]")
-            index += 1
-        elif glob[index] == "[" and "]" in glob[index + 2 :]:
-            end = glob.index("]", index + 2)
-            body = glob[index + 1 : end].replace("\\", r"\\").replace("[", r"\[")
-            negated = body[0] in "!^"
-            pieces.append(f"[^/{body[1:]}]" if negated else f"[{body}]")
-            index = end + 1
-        else:
-            pieces.append(re.escape(glob[index]))
-            index += 1
-    try:
-        return re.compile("".join(pieces), re.DOTALL)
-    except re.error:
-        return re.compile(re.escape(glob))
+    # The standard translation uses atomic groups, so it cannot backtrack for ever.
+    return re.compile(fnmatch.translate(glob.replace("[^", "[!")))

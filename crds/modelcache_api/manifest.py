@@ -10,8 +10,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any, Final, NewType
 
 ContentDigest = NewType("ContentDigest", str)
@@ -20,6 +22,9 @@ SourceDigest = NewType("SourceDigest", str)
 # Unit of resumption and of early verification.
 PIECE_BYTES: Final = 8 * 1024 * 1024
 _DIGEST_PREFIX: Final = "sha256:"
+# What the rows of a packed manifest hold.
+_SOURCE_ROW: Final = (str, int, str | None, str | None, str | None)
+_CONTENT_ROW: Final = (str, int, str, list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +156,7 @@ def pack_source(manifest: SourceManifest) -> bytes:
 
 def unpack_source(data: bytes) -> SourceManifest:
     """The manifest that `pack_source` packed. Raises ValueError on anything else."""
-    return SourceManifest(tuple(SourceFile(*row) for row in _unpack(data)))
+    return SourceManifest(tuple(SourceFile(*row) for row in _unpack(data, _SOURCE_ROW)))
 
 
 def pack_content(manifest: ContentManifest) -> bytes:
@@ -162,7 +167,7 @@ def pack_content(manifest: ContentManifest) -> bytes:
 
 def unpack_content(data: bytes) -> ContentManifest:
     """The manifest that `pack_content` packed. Raises ValueError on anything else."""
-    rows = _unpack(data)
+    rows = _unpack(data, _CONTENT_ROW)
     return ContentManifest(
         tuple(ContentFile(path, size, sha, tuple(pieces)) for path, size, sha, pieces in rows)
     )
@@ -173,13 +178,19 @@ def _pack(rows: list[list[Any]]) -> bytes:
     return gzip.compress(text.encode(), compresslevel=6, mtime=0)
 
 
-def _unpack(data: bytes) -> list[list[Any]]:
+def _unpack(data: bytes, row_types: tuple[type | UnionType, ...]) -> list[list[Any]]:
     try:
         rows = json.loads(gzip.decompress(data))
-    except (OSError, EOFError, ValueError) as error:
-        message = "the stored manifest is damaged"
-        raise ValueError(message) from error
-    if not isinstance(rows, list):
-        message = "the stored manifest is not a list"
-        raise ValueError(message)  # noqa: TRY004 - one error for all damage
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
+        raise ValueError("the stored manifest is damaged") from error
+    if not isinstance(rows, list) or not all(_is_row(row, row_types) for row in rows):
+        raise ValueError("the stored manifest has another shape")
     return rows
+
+
+def _is_row(row: object, types: tuple[type | UnionType, ...]) -> bool:
+    return (
+        isinstance(row, list)
+        and len(row) == len(types)
+        and all(isinstance(value, kind) for value, kind in zip(row, types, strict=True))
+    )

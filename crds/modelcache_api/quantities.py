@@ -11,7 +11,7 @@ _FACTORS: Final = {suffix: Decimal(1024) ** power for power, suffix in enumerate
     suffix: Decimal(1000) ** power
     for power, suffix in enumerate(("", "k", "M", "G", "T", "P", "E"))
 }
-_PATTERN: Final = re.compile(r"^(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E)?$")
+_PATTERN: Final = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E)?$")
 
 
 def parse_bytes(text: str) -> int:
