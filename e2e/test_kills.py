@@ -16,12 +16,13 @@ import pytest
 from fakes.fault_proxy import Fault, FaultProxy
 from fakes.world import World
 from modelcache_api.manifest import PIECE_BYTES
-from modelcache_kube import MODEL_CACHES, NODES, ConnectConfig, connect
+from modelcache_kube import MODEL_CACHES, NODES, Change, ConnectConfig, connect
 from modelcache_testbed.system import System
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 KILLS = 100
+CLAIMS = (Change.ADDED, Change.MODIFIED)
 SIZE_BYTES = 60_000_000
 STREAMS = 4
 SEED = 20261129
@@ -67,9 +68,9 @@ class Witness:
 
     async def _watch_nodes(self, kube) -> None:
         async for event in kube.watch(NODES):
-            node = event.object["metadata"]["name"]
-            if node not in self.world.nodes:
+            if event.type not in CLAIMS or event.object["metadata"]["name"] not in self.world.nodes:
                 continue
+            node = event.object["metadata"]["name"]
             self.events += 1
             if any(key.startswith("cache.") for key in event.object["metadata"].get("labels", {})):
                 self.claims += 1
@@ -77,6 +78,8 @@ class Witness:
 
     async def _watch_caches(self, kube) -> None:
         async for event in kube.watch(MODEL_CACHES, self.namespace):
+            if event.type not in CLAIMS:
+                continue
             self.events += 1
             conditions = event.object.get("status", {}).get("conditions", [])
             if any(c["type"] == "Ready" and c["status"] == "True" for c in conditions):
