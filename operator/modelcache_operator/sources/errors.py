@@ -225,7 +225,9 @@ def _explain_rest(answer: _Answer, attempt: Attempt) -> SourceError:
     if answer.status >= 500:  # noqa: PLR2004 - HTTP
         return SourceError(
             Reason.SOURCE_ERROR,
-            f"{attempt.address.authority} failed with {answer.shown}; it is tried again",
+            # botocore reports an answer that is not XML as a 500, too.
+            f"{attempt.address.authority} failed with {answer.shown}, or is no S3 store; "
+            "it is tried again",
             retry_after_seconds=read_retry_after(answer.headers, attempt.now, default=_SOON),
         )
     return SourceError(

@@ -1,0 +1,88 @@
+"""Versions, Secrets and sources for tests of the operator's edge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from modelcache_api.v1alpha1.model_version import (
+    CABundleRef,
+    ModelVersionSpec,
+    ModelVersionStatus,
+    SecretRef,
+    Source,
+)
+from modelcache_operator.decide.allowed_sources import AllowList, AllowRule
+from modelcache_operator.decide.world import ModelVersionView, ObjectKey, Uid
+from modelcache_operator.ports.keyed_data import KeyedData
+from modelcache_operator.sources.client import Timeouts
+from modelcache_operator.sources.s3 import S3Settings, S3Sources
+
+LOOPBACK_ALLOWED = AllowList((AllowRule(loopback=True),))
+
+
+class FakeKeyedData:
+    """Secrets and ConfigMaps of one namespace, with a revision that counts changes."""
+
+    def __init__(self) -> None:
+        self.secrets: dict[str, KeyedData] = {}
+        self.config_maps: dict[str, KeyedData] = {}
+        self.reads = 0
+        self._revision = 0
+
+    def put_secret(self, name: str, **data: str) -> None:
+        self.secrets[name] = self._make({key: value.encode() for key, value in data.items()})
+
+    def put_config_map(self, name: str, data: dict[str, bytes]) -> None:
+        self.config_maps[name] = self._make(data)
+
+    def put_credentials(self, name: str, access_key: str, secret_key: str, **more: str) -> None:
+        self.put_secret(
+            name, AWS_ACCESS_KEY_ID=access_key, AWS_SECRET_ACCESS_KEY=secret_key, **more
+        )
+
+    async def secret(self, key: ObjectKey) -> KeyedData | None:
+        self.reads += 1
+        return self.secrets.get(key.name)
+
+    async def config_map(self, key: ObjectKey) -> KeyedData | None:
+        return self.config_maps.get(key.name)
+
+    def _make(self, data: dict[str, bytes]) -> KeyedData:
+        self._revision += 1
+        return KeyedData(data, f"r{self._revision}")
+
+
+def make_version(
+    uri: str,
+    *,
+    endpoint: str | None = None,
+    secret: str | None = None,
+    bundle: str | None = None,
+    include: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
+    digest: str | None = None,
+    uid: str = "uid-1",
+    **source: Any,
+) -> ModelVersionView:
+    spec = ModelVersionSpec(
+        model="test/model",
+        source=Source(
+            uri=uri,
+            endpoint=endpoint,
+            credentials_secret_ref=None if secret is None else SecretRef(name=secret),
+            ca_bundle_ref=None if bundle is None else CABundleRef(name=bundle),
+            **source,
+        ),
+        include=None if include is None else tuple(include),
+        exclude=None if exclude is None else tuple(exclude),
+        digest=digest,
+    )
+    return ModelVersionView(ObjectKey("team", "v1"), Uid(uid), 1, spec, ModelVersionStatus())
+
+
+def make_sources(
+    data: FakeKeyedData, *, allow_list: AllowList = LOOPBACK_ALLOWED, **settings: Any
+) -> S3Sources:
+    settings.setdefault("timeouts", Timeouts(connect=2.0, read=2.0))
+    return S3Sources(data, lambda: allow_list, settings=S3Settings(**settings))
