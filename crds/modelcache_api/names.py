@@ -51,6 +51,9 @@ SECRET_SESSION_TOKEN: Final = "AWS_SESSION_TOKEN"  # noqa: S105 - a key's name
 ENV_PREFIX_OPERATOR: Final = "MODELCACHE_OPERATOR_"
 ENV_PREFIX_AGENT: Final = "MODELCACHE_AGENT_"
 
+# First part of the names of the agent's metrics. Written by agents, read by Prometheus.
+METRIC_PREFIX_AGENT: Final = "modelcache_agent_"
+
 
 class Condition(StrEnum):
     """Condition types, as kstatus reads them."""

@@ -94,6 +94,8 @@ def make_error(code: int, body: bytes, retry_after: str | None = None) -> KubeEr
         kind = ApiUnavailable
     elif code == HTTPStatus.CONFLICT and status.get("reason") == "AlreadyExists":
         kind = AlreadyExists
+    elif code == HTTPStatus.UNPROCESSABLE_ENTITY and _is_of_another_uid(details):
+        kind = Conflict
     return kind(
         f"{code}: {message}",
         code=code,
@@ -108,6 +110,13 @@ def _parse_status(body: bytes) -> Mapping[str, Any]:
     except ValueError:
         return {}
     return status if isinstance(status, dict) and status.get("kind") == "Status" else {}
+
+
+def _is_of_another_uid(details: Mapping[str, Any]) -> bool:
+    """True if an apply named the UID of an object that has been replaced: not a mistake, a race."""
+    causes = details.get("causes")
+    fields = {cause.get("field") for cause in causes if isinstance(cause, dict)} if causes else ()
+    return fields == {"metadata.uid"}
 
 
 def _seconds(value: object) -> float | None:

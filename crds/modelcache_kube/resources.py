@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import quote
 
 from modelcache_api import names
+from modelcache_kube.errors import Invalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +33,17 @@ class Resource:
         Without a namespace, the path of a namespaced resource spans all namespaces.
 
         Raises:
-            ValueError: a part is missing or has no place in the path.
+            Invalid: a part cannot be a name. The API server would take a quoted slash for a slash,
+                so that a name could reach another object.
+            ValueError: a part is missing, or has no place in the path.
         """
         if namespace is not None and not self.namespaced:
             raise ValueError(f"{self.plural} are not namespaced")
         if name is not None and self.namespaced and namespace is None:
             raise ValueError(f"{self.plural}/{name} needs a namespace")
-        if "" in {name, namespace, subresource} or {name, namespace} & {".", ".."}:
-            raise ValueError(f"not a name of {self.plural}: {name!r} in namespace {namespace!r}")
+        for part in (name, namespace, subresource):
+            if part is not None and (part in {"", ".", ".."} or set(part) & {"/", "%"}):
+                raise Invalid(f"{part!r} cannot be the name of one of {self.plural}")
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = ["namespaces", namespace] if namespace is not None else []
         parts.append(self.plural)

@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
 
 from modelcache_api.limits import MAX_MESSAGE_LENGTH, MAX_NAME_LENGTH
-from modelcache_api.markers import Column, ListType, Rule
+from modelcache_api.markers import Column, ListType, Matches, Rule
 
 
 class ApiModel(BaseModel):
@@ -42,7 +42,12 @@ class Kind(ApiModel):
     columns: ClassVar[tuple[Column, ...]]
 
 
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH)]
+_NAME = Matches(
+    r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+    "must be the name of an object: lower-case letters, digits, and - . in between",
+)
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH), _NAME]
+ObjectName = Annotated[str, Field(min_length=1, max_length=253), _NAME]
 DIGEST_PATTERN: Final = r"^sha256:[0-9a-f]{64}$"
 Digest = Annotated[str, Field(pattern=DIGEST_PATTERN, max_length=71)]
 ByteCount = Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})]

@@ -16,7 +16,7 @@ from modelcache_api.v1alpha1.base import (
     Count,
     Digest,
     Kind,
-    Name,
+    ObjectName,
 )
 
 Glob = Annotated[str, Field(min_length=1, max_length=256)]
@@ -44,7 +44,7 @@ class CABundleRef(ApiModel):
     kind: Annotated[
         BundleKind, Field(description="ConfigMap or Secret, in the same namespace.")
     ] = BundleKind.CONFIG_MAP
-    name: Annotated[Name, Field(description="Name of the object.")]
+    name: Annotated[ObjectName, Field(description="Name of the object.")]
     key: Annotated[str, Field(min_length=1, max_length=253, description="Key in its data.")] = (
         "ca.crt"
     )
@@ -53,7 +53,7 @@ class CABundleRef(ApiModel):
 class SecretRef(ApiModel):
     """A Secret of the same namespace."""
 
-    name: Annotated[Name, Field(description="Name of the Secret.")]
+    name: Annotated[ObjectName, Field(description="Name of the Secret.")]
 
 
 class Source(ApiModel):
