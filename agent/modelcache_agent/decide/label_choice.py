@@ -19,13 +19,12 @@ def choose_labels(
     matches: Mapping[str, Match],
     *,
     condemned: frozenset[str],
-    present: frozenset[str],
     limit: int = MAX_LABELS_PER_NODE,
 ) -> frozenset[str]:
     """Keys of the entries whose very contentDigest is verified here and is to stay.
 
-    Beyond the limit, keys that the Node carries already stay, then the first by name win, so that
-    the choice does not depend on the order of entries and does not flap.
+    Beyond the limit the first by name win, so that the choice depends neither on the order of
+    entries nor on what happened before, and a restart changes no label.
     """
     true_keys = {
         entry.label_key
@@ -34,8 +33,7 @@ def choose_labels(
         and entry.label_key.startswith(NODE_LABEL_PREFIX)
         and _is_true(entry, matches.get(entry.uid), condemned)
     }
-    ordered = sorted(true_keys, key=lambda key: (key not in present, key))
-    return frozenset(ordered[:limit])
+    return frozenset(sorted(true_keys)[:limit])
 
 
 def _is_true(entry: EntrySpec, match: Match | None, condemned: frozenset[str]) -> bool:

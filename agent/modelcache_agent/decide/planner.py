@@ -44,8 +44,7 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
         for entry in world.entries
     ]
     condemned = draft.room.leaving - gone
-    present = world.node_labels or frozenset()
-    labels = choose_labels(world.entries, matches, condemned=condemned, present=present)
+    labels = choose_labels(world.entries, matches, condemned=condemned)
     removals = _removals(world, matches, gone=gone, condemned=condemned)
     return Plan(
         actions=(

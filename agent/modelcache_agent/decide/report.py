@@ -26,11 +26,17 @@ def make_status(
     return CacheNodeStatus(
         agent_version=agent_version,
         tiers=(disk,),
-        entries=tuple(_make_entry(view) for view in views),
+        entries=tuple(_make_entry(view) for view in sorted(views, key=lambda view: view.uid)),
         disk_summary=f"{format_bytes(disk.used_bytes)}/{format_bytes(disk.capacity_bytes)}",
         models=sum(view.state is EntryState.CACHED for view in views),
         failed=sum(view.state is EntryState.FAILED for view in views),
     )
+
+
+def strip_foreign_fields(status: CacheNodeStatus) -> CacheNodeStatus:
+    """What of a status is ours, in our order, so that it can be compared with `make_status`."""
+    entries = tuple(sorted(status.entries, key=lambda entry: entry.uid))
+    return status.model_copy(update={"conditions": (), "entries": entries})
 
 
 def make_disk_status(ledger: Ledger) -> TierStatus:

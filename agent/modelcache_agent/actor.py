@@ -1,0 +1,136 @@
+"""Carries out plans. Requests are awaited, transfers are started; failures wait for their turn."""
+
+from __future__ import annotations
+
+import logging
+
+from modelcache_agent.decide.actions import (
+    Action,
+    CancelFetch,
+    DropPartial,
+    Evict,
+    Fetch,
+    Plan,
+    Propose,
+    Remove,
+    SetLabels,
+    Verify,
+)
+from modelcache_agent.decide.pauses import Pause, lengthen
+from modelcache_agent.errands import Errands
+from modelcache_agent.memory import Memory
+from modelcache_agent.ports.clock import Clock
+from modelcache_agent.ports.cluster import Cluster, ClusterError
+from modelcache_agent.ports.metrics import Metrics
+from modelcache_agent.tiers.disk import DiskStore
+from modelcache_agent.tiers.store_thread import StoreThread
+from modelcache_agent.wakeup import Wakeup
+from modelcache_api.manifest import ContentDigest
+from modelcache_api.v1alpha1.cache_node import CacheNodeStatus
+
+_log = logging.getLogger(__name__)
+
+
+class Actor:
+    """The only one that changes the store's contents, the Node's labels and the status."""
+
+    def __init__(  # noqa: PLR0913 - everything it touches, handed in
+        self,
+        *,
+        memory: Memory,
+        store: DiskStore,
+        thread: StoreThread,
+        cluster: Cluster,
+        errands: Errands,
+        wakeup: Wakeup,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._memory = memory
+        self._store = store
+        self._thread = thread
+        self._cluster = cluster
+        self._errands = errands
+        self._wakeup = wakeup
+        self._clock = clock
+        self._metrics = metrics
+
+    async def act(self, plan: Plan) -> None:
+        """The actions in order. Reservations are made before the first await that follows them."""
+        for action in plan.actions:
+            await self._perform(action)
+
+    async def _perform(self, action: Action) -> None:
+        match action:
+            case CancelFetch(uid):
+                await self._errands.cancel(uid)
+            case SetLabels(keys):
+                await self._set_labels(keys)
+            case Evict(digest, uids):
+                await self._evict(digest, uids)
+            case Remove(digest):
+                await self._thread.call(self._store.remove, digest)
+                self._wakeup.set()
+            case DropPartial(uid):
+                await self._errands.drop_partial(uid)
+            case Verify(digest):
+                self._errands.start_verify(digest)
+            case Propose(entry, digest):
+                self._errands.start_propose(entry, digest)
+            case Fetch(entry):
+                self._errands.start_fetch(entry)
+
+    async def _evict(self, digest: ContentDigest, uids: tuple[str, ...]) -> None:
+        if await self._thread.call(self._store.evict, digest, uids):
+            self._metrics.count_eviction()
+            _log.info("evicted version=%s for a newcomer", digest)
+        self._wakeup.set()
+
+    async def _set_labels(self, keys: frozenset[str]) -> None:
+        memory, now = self._memory, self._clock.monotonic()
+        if not memory.label_pause.is_over(now):
+            return
+        try:
+            present = await self._cluster.apply_labels(keys)
+        except ClusterError as error:
+            memory.node_labels = None
+            memory.label_pause = self._lengthen(memory.label_pause, error)
+            self._metrics.count_write("labels", succeeded=False)
+            _log.warning("setting the Node's labels: %s", error)
+            return
+        self._metrics.count_write("labels", succeeded=True)
+        memory.label_pause = Pause()
+        if present != memory.node_labels:
+            _log.info("labels=%d on the Node", len(present))
+            memory.node_labels = present
+            self._wakeup.set()
+
+    async def write_status(self, cache_node_uid: str, status: CacheNodeStatus) -> None:
+        """Write the whole status, unless the last failure was a moment ago."""
+        memory, now = self._memory, self._clock.monotonic()
+        if not memory.status_pause.is_over(now):
+            return
+        try:
+            await self._cluster.apply_status(cache_node_uid, status)
+        except ClusterError as error:
+            memory.written_status = None
+            memory.status_pause = self._lengthen(memory.status_pause, error)
+            self._metrics.count_write("status", succeeded=False)
+            _log.warning("writing the status: %s", error)
+            return
+        self._metrics.count_write("status", succeeded=True)
+        memory.status_pause = Pause()
+        memory.written_status = status
+
+    def retry_at(self) -> float | None:
+        """When a request that failed may be sent again, or None."""
+        pauses = (self._memory.label_pause, self._memory.status_pause)
+        return min((pause.until for pause in pauses if pause.failures), default=None)
+
+    def _lengthen(self, pause: Pause, error: ClusterError) -> Pause:
+        return lengthen(
+            pause,
+            now=self._clock.monotonic(),
+            jitter=self._clock.jitter(),
+            retry_after=error.retry_after,
+        )

@@ -1,0 +1,1 @@
+"""The ports over real things: API server, operator, clock, metrics, HTTP."""

@@ -1,0 +1,157 @@
+"""Grants and proposals over the operator's HTTPS endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from pydantic import ValidationError
+
+from modelcache_agent.adapters.operator_http import OperatorHttp
+from modelcache_agent.decide.granting import check_source, describe_wire_error, make_contents
+from modelcache_agent.fetch import GrantUnavailableError
+from modelcache_agent.ports.grants import OpenedGrant
+from modelcache_api.manifest import ContentDigest, ContentManifest, SourceFile, make_source_manifest
+from modelcache_api.names import PATH_GRANTS, PATH_PROPOSALS, Reason
+from modelcache_api.v1alpha1.cache_node import EntrySpec
+from modelcache_api.wire import (
+    Grant,
+    GrantedFile,
+    GrantQuery,
+    GrantRequest,
+    GrantResponse,
+    Proposal,
+    ProposalResponse,
+    ProposedFile,
+)
+
+_ODD_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True)
+class _Opened:
+    """URLs of one version, and where its files stand in the source manifest."""
+
+    source_digest: str
+    files: dict[str, GrantedFile] = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def take(self, grant: Grant) -> None:
+        """Keep one page."""
+        for number, file in enumerate(grant.files):
+            self.files[file.path] = file
+            self.positions[file.path] = grant.offset + number
+
+
+class HttpGrants:
+    """The port. One version's pages are asked for one after another."""
+
+    def __init__(self, http: OperatorHttp) -> None:
+        self._http = http
+        self._opened: dict[str, _Opened] = {}
+
+    async def open(self, entry: EntrySpec) -> OpenedGrant:
+        """All pages of the entry, checked as a whole before any byte is asked for."""
+        opened = _Opened(entry.source_digest)
+        first = await self._page(entry.uid, 0)
+        opened.take(first)
+        while first.files and len(opened.files) < first.total_files:
+            page = await self._page(entry.uid, len(opened.files))
+            before = len(opened.files)
+            opened.take(page)
+            if len(opened.files) == before:
+                break
+        source = make_source_manifest(
+            SourceFile(file.path, file.size_bytes, file.etag, file.version_id)
+            for file in opened.files.values()
+        )
+        refusal = check_source(entry, source)
+        if refusal is not None:
+            raise GrantUnavailableError(refusal.reason, refusal.message, _ODD_SECONDS)
+        self._opened[entry.uid] = opened
+        return OpenedGrant(
+            source=source,
+            contents=make_contents(opened.files.values()),
+            content_digest=_digest(first.content_digest),
+            ca_bundle=first.ca_bundle,
+        )
+
+    def forget(self, uid: str) -> None:
+        """Drop the URLs kept for a version."""
+        self._opened.pop(uid, None)
+
+    async def current(self, uid: str, path: str) -> GrantedFile:
+        """From what was kept; the engine asks for a refresh itself where that is too old."""
+        return self._find(uid, path)[1]
+
+    async def refresh(self, uid: str, path: str) -> GrantedFile:
+        """The file and those after it, newly signed; calls at the same time share the answer."""
+        opened, old = self._find(uid, path)
+        async with opened.lock:
+            if opened.files[path] is old:
+                grant = await self._page(uid, opened.positions[path])
+                if grant.source_digest != opened.source_digest:
+                    message = "the operator grants another source than the one being fetched"
+                    raise GrantUnavailableError(Reason.SOURCE_CHANGED, message, _ODD_SECONDS)
+                opened.take(grant)
+        return self._find(uid, path)[1]
+
+    async def propose(self, entry: EntrySpec, content: ContentManifest) -> ContentDigest:
+        """Propose the content; the digest that is adopted."""
+        proposal = Proposal(
+            uid=entry.uid,
+            source_digest=entry.source_digest,
+            files=tuple(
+                ProposedFile(
+                    path=file.path,
+                    size_bytes=file.size_bytes,
+                    sha256=file.sha256,
+                    pieces=file.pieces,
+                )
+                for file in content.files
+            ),
+        )
+        body = proposal.model_dump_json(by_alias=True, exclude_none=True).encode()
+        _status, document = await self._http.post(PATH_PROPOSALS, body)
+        try:
+            answer = ProposalResponse.model_validate(document)
+        except ValidationError as error:
+            raise _odd("the operator's answer to a proposal cannot be read") from error
+        adopted = _digest(answer.content_digest)
+        if answer.error is not None or adopted is None:
+            reason, message = describe_wire_error(answer.error)
+            raise GrantUnavailableError(reason, message, _ODD_SECONDS)
+        return adopted
+
+    async def _page(self, uid: str, offset: int) -> Grant:
+        request = GrantRequest(entries=(GrantQuery(uid=uid, offset=offset),))
+        body = request.model_dump_json(by_alias=True).encode()
+        _status, document = await self._http.post(PATH_GRANTS, body)
+        try:
+            grant = GrantResponse.model_validate(document).grants[0]
+        except (ValidationError, IndexError) as error:
+            raise _odd("the operator's grant cannot be read") from error
+        if grant.uid != uid or (grant.error is None and grant.offset != offset):
+            raise _odd("the operator's grant is for something else")
+        if grant.error is not None:
+            reason, message = describe_wire_error(grant.error)
+            raise GrantUnavailableError(reason, message, _ODD_SECONDS)
+        return grant
+
+    def _find(self, uid: str, path: str) -> tuple[_Opened, GrantedFile]:
+        opened = self._opened.get(uid)
+        file = None if opened is None else opened.files.get(path)
+        if opened is None or file is None:
+            message = "the operator no longer grants a file that is being fetched"
+            raise GrantUnavailableError(Reason.GRANT_REFUSED, message, _ODD_SECONDS)
+        return opened, file
+
+
+def _digest(digest: str | None) -> ContentDigest | None:
+    return None if digest is None else ContentDigest(digest)
+
+
+def _odd(message: str) -> GrantUnavailableError:
+    return GrantUnavailableError(Reason.OPERATOR_UNREACHABLE, message, _ODD_SECONDS)

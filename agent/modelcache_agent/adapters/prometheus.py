@@ -1,0 +1,134 @@
+"""Metrics, computed when they are asked for: what is gone leaves no series behind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from modelcache_agent.decide.actions import EntryView
+from modelcache_agent.decide.ledger import Ledger
+from modelcache_agent.fetch import FetchCounters
+from modelcache_api.names import METRIC_PREFIX_AGENT, EntryState, Reason
+
+_FETCH_COUNTERS: Final = (
+    ("requests", "Requests to object stores."),
+    ("network_bytes", "Body bytes received from object stores."),
+    ("refetched_bytes", "Body bytes thrown away or fetched again."),
+    ("verified_bytes", "Bytes that passed every check."),
+    ("proved_bytes", "Bytes read back from disk to resume a transfer."),
+    ("connections", "Connections opened to object stores."),
+    ("refreshed_grants", "Signed URLs that were renewed."),
+)
+
+
+class PrometheusMetrics:
+    """The port, and the collector of its own registry. Labels are fixed words only."""
+
+    def __init__(self, fetch_counters: Callable[[], FetchCounters]) -> None:
+        self._fetch_counters = fetch_counters
+        self._views: tuple[EntryView, ...] = ()
+        self._ledger: Ledger | None = None
+        self._free_bytes = 0
+        self._labels = 0
+        self._failures: Counter[str] = Counter()
+        self._writes: Counter[tuple[str, ...]] = Counter()
+        self._evictions = 0
+        self._errors = 0
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def observe(
+        self, views: tuple[EntryView, ...], ledger: Ledger, free_bytes: int, labels: int
+    ) -> None:
+        """The state after one turn of the loop."""
+        self._views = views
+        self._ledger = ledger
+        self._free_bytes = free_bytes
+        self._labels = labels
+
+    def count_failure(self, reason: Reason) -> None:
+        """A transfer or proposal failed."""
+        self._failures[reason] += 1
+
+    def count_eviction(self) -> None:
+        """A content was evicted for a newcomer."""
+        self._evictions += 1
+
+    def count_write(self, target: str, *, succeeded: bool) -> None:
+        """A request to the API server that writes."""
+        self._writes[(target, "ok" if succeeded else "failed")] += 1
+
+    def count_error(self) -> None:
+        """A turn of the loop failed."""
+        self._errors += 1
+
+    def render(self) -> bytes:
+        """The text exposition format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """All series of this moment."""
+        yield from self._collect_disk()
+        states = Counter(view.state for view in self._views)
+        entries = _gauge("entries", "Entries of the CacheNode by state.", "state")
+        for state in EntryState:
+            entries.add_metric([state], states[state])
+        yield entries
+        reasons = Counter(view.reason for view in self._views)
+        by_reason = _gauge("entry_reasons", "Entries of the CacheNode by reason.", "reason")
+        for reason in sorted(reasons):
+            by_reason.add_metric([reason], reasons[reason])
+        yield by_reason
+        labels = _gauge("node_labels", "Labels of ours on the Node.")
+        labels.add_metric([], self._labels)
+        yield labels
+        yield from self._collect_counters()
+
+    def _collect_disk(self) -> Iterator[Metric]:
+        if self._ledger is None:
+            return
+        disk = _gauge("disk_bytes", "The book of the disk.", "kind")
+        book = self._ledger
+        for kind, size in (
+            ("capacity", book.capacity_bytes),
+            ("used", book.used_bytes),
+            ("reserved", book.reserved_bytes),
+            ("pending_release", book.pending_release_bytes),
+            ("quarantined", book.quarantined_bytes),
+            ("free", self._free_bytes),
+        ):
+            disk.add_metric([kind], size)
+        yield disk
+
+    def _collect_counters(self) -> Iterator[Metric]:
+        yield _total("evictions", "Contents evicted for newcomers.", self._evictions)
+        yield _total("loop_errors", "Turns of the loop that failed.", self._errors)
+        failures = {(str(reason),): count for reason, count in self._failures.items()}
+        yield _count("failures", "Failed transfers and proposals.", failures, "reason")
+        yield _count("api_writes", "Writes to the API server.", self._writes, "target", "outcome")
+        fetched = self._fetch_counters()
+        for name, text in _FETCH_COUNTERS:
+            yield _total(f"fetch_{name}", text, getattr(fetched, name))
+        retries = {(str(reason),): count for reason, count in fetched.retries.items()}
+        yield _count("fetch_retries", "Retried requests.", retries, "reason")
+
+
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"{METRIC_PREFIX_AGENT}{name}", text, labels=labels)
+
+
+def _count(
+    name: str, text: str, values: Mapping[tuple[str, ...], int], *labels: str
+) -> CounterMetricFamily:
+    family = CounterMetricFamily(f"{METRIC_PREFIX_AGENT}{name}", text, labels=labels)
+    for words, value in sorted(values.items()):
+        family.add_metric(list(words), value)
+    return family
+
+
+def _total(name: str, text: str, value: int) -> CounterMetricFamily:
+    return _count(name, text, {(): value})

@@ -1,0 +1,198 @@
+"""Puts one agent together, runs it until it is told to stop, and drains it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from modelcache_agent.actor import Actor
+from modelcache_agent.adapters.http_grants import HttpGrants
+from modelcache_agent.adapters.kube_cluster import KubeCluster
+from modelcache_agent.adapters.operator_http import OperatorHttp
+from modelcache_agent.adapters.prometheus import PrometheusMetrics
+from modelcache_agent.adapters.status_http import serve_status
+from modelcache_agent.adapters.system_clock import SystemClock
+from modelcache_agent.background import BackgroundTasks
+from modelcache_agent.config import Config
+from modelcache_agent.errands import Errands
+from modelcache_agent.fetch import FetchConfig, FetchEngine
+from modelcache_agent.heartbeat import Heartbeat
+from modelcache_agent.identity import NodeIdentity
+from modelcache_agent.loop import AgentLoop, LoopSettings
+from modelcache_agent.memory import Memory
+from modelcache_agent.ports.cluster import Cluster
+from modelcache_agent.tiers.disk import DiskStore
+from modelcache_agent.tiers.store_thread import StoreThread
+from modelcache_agent.transfers import Transfers
+from modelcache_agent.wakeup import Wakeup
+from modelcache_kube import ConnectConfig, KubeClient, connect
+
+_log = logging.getLogger(__name__)
+# Longer than any request's deadline; shorter than the operator's patience.
+_SILENT_SECONDS: Final = 240.0
+# The kubelet kills after 30 s; we promise to be gone within ten.
+_DRAIN_SECONDS: Final = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What start-up has found out."""
+
+    config: Config
+    identity: NodeIdentity
+    store: DiskStore
+    capacity_bytes: int
+
+
+async def run_agent(around: Surroundings, stop: asyncio.Event) -> bool:
+    """Run until `stop` is set; False if a part of the agent ended by itself, which is a bug."""
+    async with connect(_connection(around.config)) as kube, _running(around, kube) as parts:
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        await asyncio.wait({stopping, *parts}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        _log.info("stopping" if stop.is_set() else "a part of the agent ended by itself")
+    return stop.is_set()
+
+
+def find_version() -> str:
+    """The installed version."""
+    try:
+        return version("modelcache")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@asynccontextmanager
+async def _running(
+    around: Surroundings, kube: KubeClient
+) -> AsyncIterator[tuple[asyncio.Task[None], ...]]:
+    """The parts that must never end. On leaving, transfers stop and can be resumed later."""
+    async with AsyncExitStack() as stack:
+        parts = await _assemble(around, kube, stack)
+        status = serve_status(
+            around.config.metrics_port,
+            render_metrics=parts.metrics.render,
+            is_alive=parts.is_alive,
+            is_ready=lambda: parts.loop.last_turn_at is not None,
+        )
+        await stack.enter_async_context(status)
+        tasks = parts.tasks
+        yield (
+            tasks.start("loop", parts.loop.run()),
+            tasks.start("watch", parts.loop.watch()),
+            tasks.start("heartbeat", parts.make_heartbeat(around.config).run()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What was put together, as far as somebody still needs it."""
+
+    loop: AgentLoop
+    tasks: BackgroundTasks
+    metrics: PrometheusMetrics
+    cluster: Cluster
+    memory: Memory
+    wakeup: Wakeup
+    clock: SystemClock
+
+    def is_alive(self) -> bool:
+        """False once the loop has not turned for too long."""
+        last = self.loop.last_turn_at
+        return last is None or self.clock.monotonic() - last < _SILENT_SECONDS
+
+    def make_heartbeat(self, config: Config) -> Heartbeat:
+        """The keeper of the Lease."""
+        return Heartbeat(
+            cluster=self.cluster,
+            memory=self.memory,
+            wakeup=self.wakeup,
+            clock=self.clock,
+            metrics=self.metrics,
+            is_alive=self.is_alive,
+            lease_seconds=config.lease_interval,
+            relabel_seconds=config.relabel_interval,
+        )
+
+
+async def _assemble(around: Surroundings, kube: KubeClient, stack: AsyncExitStack) -> _Parts:
+    """All parts; what the stack holds is closed in the reverse order."""
+    clock, wakeup, memory = SystemClock(), Wakeup(), Memory()
+    thread, tasks = StoreThread(), BackgroundTasks()
+    stack.push_async_callback(thread.close, _DRAIN_SECONDS)
+    grants = _connect_operator(around.config, stack)
+    engine = await stack.enter_async_context(FetchEngine(grants, _fetch_config(around.config)))
+    metrics = PrometheusMetrics(engine.counters)
+    cluster = _make_cluster(around, kube)
+    errands = Errands(
+        memory=memory,
+        transfers=Transfers(grants, engine, around.store, thread),
+        tasks=tasks,
+        wakeup=wakeup,
+        clock=clock,
+        metrics=metrics,
+    )
+    stack.push_async_callback(tasks.close, _DRAIN_SECONDS)
+    stack.callback(errands.stop)
+    actor = Actor(
+        memory=memory,
+        store=around.store,
+        thread=thread,
+        cluster=cluster,
+        errands=errands,
+        wakeup=wakeup,
+        clock=clock,
+        metrics=metrics,
+    )
+    loop = AgentLoop(
+        _loop_settings(around),
+        memory=memory,
+        store=around.store,
+        thread=thread,
+        cluster=cluster,
+        actor=actor,
+        wakeup=wakeup,
+        clock=clock,
+        metrics=metrics,
+    )
+    return _Parts(loop, tasks, metrics, cluster, memory, wakeup, clock)
+
+
+def _connection(config: Config) -> ConnectConfig:
+    return ConnectConfig(config.kubeconfig, user_agent=f"modelcache-agent/{find_version()}")
+
+
+def _connect_operator(config: Config, stack: AsyncExitStack) -> HttpGrants:
+    http = OperatorHttp(
+        config.operator_url, ca_file=config.operator_ca_file, token_file=config.grant_token_file
+    )
+    stack.push_async_callback(http.close)
+    return HttpGrants(http)
+
+
+def _fetch_config(config: Config) -> FetchConfig:
+    return FetchConfig(streams=config.streams, max_jobs=config.max_models)
+
+
+def _make_cluster(around: Surroundings, kube: KubeClient) -> KubeCluster:
+    return KubeCluster(
+        kube,
+        node_name=around.identity.name,
+        node_uid=around.identity.uid,
+        namespace=around.config.namespace,
+        lease_seconds=around.config.lease_interval,
+    )
+
+
+def _loop_settings(around: Surroundings) -> LoopSettings:
+    return LoopSettings(
+        node_uid=around.identity.uid,
+        capacity_bytes=around.capacity_bytes,
+        max_models=around.config.max_models,
+        agent_version=find_version(),
+    )

@@ -1,0 +1,212 @@
+"""What can be set, by flag or environment. A flag beats the environment, that beats the default."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from modelcache_api.names import ENV_PREFIX_AGENT
+from modelcache_api.quantities import parse_bytes
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_SECONDS: Final = {"ms": 0.001, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LEVELS: Final = ("debug", "info", "warning", "error")
+_MOST_STREAMS: Final = 64
+_MOST_MODELS: Final = 16
+_HIGHEST_PORT: Final = 65535
+
+
+class ConfigError(Exception):
+    """An option is missing or has no meaning; one sentence that names it and the cure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The agent's settings. Each field is the option of its name; `OPTIONS` documents them."""
+
+    node_name: str | None
+    node_uid: str | None
+    store: Path
+    capacity: int | None
+    require_mountpoint: bool
+    kubeconfig: Path | None
+    namespace: str
+    operator_url: str
+    operator_ca_file: Path | None
+    grant_token_file: Path | None
+    lease_interval: float
+    relabel_interval: float
+    streams: int
+    max_models: int
+    metrics_port: int
+    log_level: str
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting. `parse` raises ValueError with the cure."""
+
+    name: str
+    help: str
+    parse: Callable[[str], Any]
+    default: str | None = None
+    is_required: bool = False
+    is_flag: bool = False
+
+    @property
+    def field(self) -> str:
+        """The name of its field in Config."""
+        return self.name.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return f"{ENV_PREFIX_AGENT}{self.field.upper()}"
+
+
+def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
+    """The settings.
+
+    Raises:
+        ConfigError: an option is missing, unknown or wrong.
+        SystemExit: `--help` was printed.
+    """
+    given = vars(_build_parser().parse_args(list(arguments)))
+    values: dict[str, Any] = {}
+    for option in OPTIONS:
+        text, origin = given[option.field], f"--{option.name}"
+        if text is None and environment.get(option.variable):
+            text, origin = environment[option.variable], option.variable
+        text = option.default if text is None else text
+        if text is None:
+            if option.is_required:
+                raise ConfigError(
+                    f"--{option.name} (or {option.variable}) is missing: {option.help}"
+                )
+            values[option.field] = None
+            continue
+        try:
+            values[option.field] = option.parse(text)
+        except ValueError as error:
+            raise ConfigError(f"{origin}: {error}") from None
+    return Config(**values)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise ConfigError(f"{message}: see --help")
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="modelcache-agent",
+        description="Caches model weights on one Kubernetes node.",
+        epilog=f"Each option is also read from {ENV_PREFIX_AGENT}<NAME>; the flag wins.",
+        allow_abbrev=False,
+    )
+    for option in OPTIONS:
+        default = f" (default: {option.default})" if option.default is not None else ""
+        more: dict[str, Any] = {"nargs": "?", "const": "true"} if option.is_flag else {}
+        parser.add_argument(
+            f"--{option.name}",
+            dest=option.field,
+            metavar="BOOL" if option.is_flag else option.field.upper(),
+            help=(option.help + default).replace("%", "%%"),
+            **more,
+        )
+    return parser
+
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("it is empty: leave it out or give a value")
+    return value.strip()
+
+
+def _path(value: str) -> Path:
+    return Path(_text(value)).absolute()
+
+
+def _boolean(value: str) -> bool:
+    if value.lower() in {"true", "1", "yes"}:
+        return True
+    if value.lower() in {"false", "0", "no"}:
+        return False
+    raise ValueError(f"{value!r} is neither true nor false")
+
+
+def _capacity(value: str) -> int:
+    size = parse_bytes(value)
+    if size == 0:
+        raise ValueError("0 bytes hold nothing: write for example 500Gi")
+    return size
+
+
+def _duration(value: str) -> float:
+    match = _DURATION.fullmatch(value.strip())
+    if match is None or float(match.group(1)) == 0:
+        raise ValueError(f"{value!r} is not a duration: write for example 60s or 5m")
+    return float(match.group(1)) * _SECONDS[match.group(2)]
+
+
+def _number(lowest: int, highest: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        if not value.strip().isdecimal() or not lowest <= int(value) <= highest:
+            raise ValueError(f"{value!r} is not a whole number from {lowest} to {highest}")
+        return int(value)
+
+    return parse
+
+
+def _level(value: str) -> str:
+    if value.lower() not in _LEVELS:
+        raise ValueError(f"{value!r} is not one of {', '.join(_LEVELS)}")
+    return value.lower()
+
+
+def _url(value: str) -> str:
+    if not re.fullmatch(r"https://[^/\s?#@]+(/[^\s?#]*)?", value):
+        raise ValueError(f"{value!r} is not an https:// address of the operator's grant service")
+    return value
+
+
+OPTIONS: Final = (
+    Option("node-name", "Name of the Node; by default from the grant token's claims.", _text),
+    Option("node-uid", "UID of the Node; by default from the grant token's claims.", _text),
+    Option("store", "Folder of the store; it must exist and be ours alone.", _path, None, True),  # noqa: FBT003
+    Option("capacity", "Bytes the cache may use, e.g. 500Gi; default 90% of the disk.", _capacity),
+    Option(
+        "require-mountpoint",
+        "Refuse to start unless the store lies on a file system other than the root's.",
+        _boolean,
+        "false",
+        is_flag=True,
+    ),
+    Option("kubeconfig", "How to reach the API server; default: as this pod may.", _path),
+    Option("namespace", "Namespace of ModelCache itself.", _text, "modelcache-system"),
+    Option("operator-url", "Where the operator grants.", _url, None, True),  # noqa: FBT003
+    Option("operator-ca-file", "PEM file of the operator's CA; default: the system's CAs.", _path),
+    Option("grant-token-file", "Projected token with audience modelcache-grant.", _path),
+    Option("lease-interval", "How often the Lease is renewed.", _duration, "60s"),
+    Option(
+        "relabel-interval",
+        "How often the Node's labels are applied again without a cause.",
+        _duration,
+        "30m",
+    ),
+    Option(
+        "streams", "Requests to object stores at the same time.", _number(1, _MOST_STREAMS), "4"
+    ),
+    Option("max-models", "Models fetched at the same time.", _number(1, _MOST_MODELS), "2"),
+    Option(
+        "metrics-port",
+        "Port of /metrics, /healthz and /readyz; 0 serves none.",
+        _number(0, _HIGHEST_PORT),
+        "9404",
+    ),
+    Option("log-level", f"One of {', '.join(_LEVELS)}.", _level, "info"),
+)

@@ -1,0 +1,176 @@
+"""The shell: observe -> decide -> act -> report, whenever something happened or time has passed.
+
+Level-triggered: each turn looks at everything anew. A turn never waits for a transfer, and a
+request that fails is sent again by a later turn, after a pause. While the API server is away,
+turns go on with the CacheNode as last seen; what needs its consent waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+from typing import Final
+
+from modelcache_agent.actor import Actor
+from modelcache_agent.decide.actions import Plan
+from modelcache_agent.decide.ledger import Ledger
+from modelcache_agent.decide.planner import make_plan
+from modelcache_agent.decide.report import make_status, strip_foreign_fields
+from modelcache_agent.memory import Memory, make_ledger, make_world
+from modelcache_agent.ports.clock import Clock
+from modelcache_agent.ports.cluster import CacheNodeView, Cluster
+from modelcache_agent.ports.metrics import Metrics
+from modelcache_agent.tiers.disk import DiskStore, Survey
+from modelcache_agent.tiers.store_thread import StoreThread
+from modelcache_agent.wakeup import Wakeup
+from modelcache_api.v1alpha1.cache_node import EntrySpec
+
+_log = logging.getLogger(__name__)
+# Bursts of events become one turn.
+_COALESCE_SECONDS: Final = 0.1
+_AFTER_BUG_SECONDS: Final = 5.0
+# Which contents are in use is looked at this often, for the order of eviction.
+USE_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """`tick_seconds`: how often the disk and its users are looked at without an event."""
+
+    node_uid: str
+    capacity_bytes: int
+    max_models: int
+    agent_version: str
+    tick_seconds: float = 30.0
+
+
+class AgentLoop:
+    """One agent's life after start-up."""
+
+    def __init__(  # noqa: PLR0913 - everything it touches, handed in
+        self,
+        settings: LoopSettings,
+        *,
+        memory: Memory,
+        store: DiskStore,
+        thread: StoreThread,
+        cluster: Cluster,
+        actor: Actor,
+        wakeup: Wakeup,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._settings = settings
+        self._memory = memory
+        self._store = store
+        self._thread = thread
+        self._cluster = cluster
+        self._actor = actor
+        self._wakeup = wakeup
+        self._clock = clock
+        self._metrics = metrics
+        self._look_at = 0.0
+        self.last_turn_at: float | None = None
+
+    async def run(self) -> None:
+        """Take turns until cancelled."""
+        while True:
+            try:
+                recheck_at = await self._turn()
+            except Exception:  # noqa: BLE001 - counted and told; the next turn looks anew
+                _log.exception("a turn failed")
+                self._metrics.count_error()
+                recheck_at = self._clock.monotonic() + _AFTER_BUG_SECONDS
+                await asyncio.sleep(_COALESCE_SECONDS)
+            self.last_turn_at = self._clock.monotonic()
+            await self._rest(recheck_at)
+
+    async def watch(self) -> None:
+        """Follow our CacheNode until cancelled."""
+        async with self._cluster.watch() as views:
+            async for view in views:
+                self._note_cache_node(view)
+                self._wakeup.set()
+
+    def _note_cache_node(self, view: CacheNodeView | None) -> None:
+        """A CacheNode of another Node is not ours. Without one, everything stays as it is."""
+        memory = self._memory
+        if view is not None and view.spec.node_uid != self._settings.node_uid:
+            _log.warning(
+                "the CacheNode is for the Node with uid %s, this one has %s: waiting for the "
+                "operator",
+                view.spec.node_uid,
+                self._settings.node_uid,
+            )
+            view = None
+        before = memory.cache_node
+        if view is None:
+            if before is not None:
+                _log.warning("the CacheNode is gone: everything stays as it is")
+            memory.cache_node = None
+            memory.written_status = None
+            return
+        if before is None or before.uid != view.uid:
+            memory.written_status = strip_foreign_fields(view.status)
+        memory.cache_node = view
+
+    async def _turn(self) -> float | None:
+        node = self._memory.cache_node
+        survey = await self._thread.call(self._store.survey)
+        ledger = make_ledger(survey, self._memory.fetches, self._settings.capacity_bytes)
+        if node is None:
+            self._metrics.observe((), ledger, survey.free_bytes, len(self._labels()))
+            return None
+        plan = await self._decide(survey, ledger)
+        self._memory.condemned = plan.condemned
+        await self._actor.act(plan)
+        await self._report(node, plan, ledger)
+        self._metrics.observe(plan.entries, ledger, survey.free_bytes, len(self._labels()))
+        return self._next_turn(plan)
+
+    async def _decide(self, survey: Survey, ledger: Ledger) -> Plan:
+        """Which contents are in use is asked where it matters, and now and then."""
+        self._memory.forget_strangers(self._entries())
+        wanted = frozenset(entry.uid for entry in self._entries())
+        if survey.evicted - wanted:
+            await self._thread.call(self._store.forget_evictions, wanted)
+        world = make_world(
+            self._memory,
+            survey,
+            ledger,
+            now=self._clock.monotonic(),
+            max_models=self._settings.max_models,
+        )
+        plan = make_plan(world)
+        now = self._clock.monotonic()
+        if not plan.must_look_at_use and now < self._look_at:
+            return plan
+        in_use = await self._thread.call(self._store.find_in_use)
+        self._look_at = now + USE_SECONDS
+        return make_plan(replace(world, in_use=in_use))
+
+    async def _report(self, node: CacheNodeView, plan: Plan, ledger: Ledger) -> None:
+        status = make_status(plan.entries, ledger, agent_version=self._settings.agent_version)
+        if status != self._memory.written_status:
+            await self._actor.write_status(node.uid, status)
+
+    def _entries(self) -> tuple[EntrySpec, ...]:
+        node = self._memory.cache_node
+        return node.spec.entries if node is not None else ()
+
+    def _labels(self) -> frozenset[str]:
+        return self._memory.node_labels or frozenset()
+
+    def _next_turn(self, plan: Plan) -> float | None:
+        moments = [plan.recheck_at, self._actor.retry_at()]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    async def _rest(self, recheck_at: float | None) -> None:
+        """Until something happens, the plan's moment or the tick comes."""
+        now = self._clock.monotonic()
+        seconds = self._settings.tick_seconds
+        if recheck_at is not None:
+            seconds = min(seconds, max(_COALESCE_SECONDS, recheck_at - now))
+        await self._wakeup.wait(seconds)
+        await asyncio.sleep(_COALESCE_SECONDS)

@@ -1,0 +1,99 @@
+"""What the loop remembers between two turns. All of it can be lost: a restart finds it again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from modelcache_agent.decide.ledger import Ledger
+from modelcache_agent.decide.pauses import Pause
+from modelcache_agent.decide.setbacks import Setback
+from modelcache_agent.decide.world import Flight, World
+from modelcache_agent.ports.cluster import CacheNodeView
+from modelcache_agent.tiers.disk import Survey
+from modelcache_api.v1alpha1.cache_node import CacheNodeStatus, EntrySpec
+
+
+@dataclass(slots=True)
+class RunningFetch:
+    """A transfer and its reservation: the bytes are promised as long as this object is kept."""
+
+    entry: EntrySpec
+    flight: Flight
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class Memory:
+    """Mutable; one event loop uses it.
+
+    `node_labels` None: what the Node carries is not known. `written_status` None: what the API
+    server holds is not known.
+    """
+
+    cache_node: CacheNodeView | None = None
+    fetches: dict[str, RunningFetch] = field(default_factory=dict)
+    setbacks: dict[str, Setback] = field(default_factory=dict)
+    condemned: frozenset[str] = frozenset()
+    node_labels: frozenset[str] | None = None
+    written_status: CacheNodeStatus | None = None
+    label_pause: Pause = field(default_factory=Pause)
+    status_pause: Pause = field(default_factory=Pause)
+    busy: set[str] = field(default_factory=set)
+
+    def forget_strangers(self, entries: Iterable[EntrySpec]) -> None:
+        """Drop what concerns entries that are gone or changed."""
+        now = {entry.uid: entry for entry in entries}
+        self.setbacks = {
+            uid: setback
+            for uid, setback in self.setbacks.items()
+            if uid in now and setback.concerns(now[uid])
+        }
+
+
+def make_ledger(survey: Survey, fetches: Mapping[str, RunningFetch], capacity_bytes: int) -> Ledger:
+    """The book of this moment: what is on the disk, and what is promised to running transfers.
+
+    A promise ends in the moment its version is published, even if its task has not noticed yet.
+    """
+    published = {
+        (origin.uid, origin.source_digest) for held in survey.held for origin in held.origins
+    }
+    reservations = {
+        uid: fetch.entry.size_bytes
+        for uid, fetch in fetches.items()
+        if (uid, fetch.entry.source_digest) not in published
+    }
+    # Blocks are rounded up and journals lie beside the files: a promise covers both.
+    partials = {
+        uid: min(size, reservations.get(uid, size)) for uid, size in survey.partials.items()
+    }
+    return Ledger(
+        capacity_bytes=capacity_bytes,
+        versions={held.digest: held.blobs for held in survey.held},
+        partials=partials,
+        reservations=reservations,
+        quarantined_bytes=survey.quarantined_bytes,
+        pending_release_bytes=survey.pending_release_bytes,
+    )
+
+
+def make_world(
+    memory: Memory, survey: Survey, ledger: Ledger, *, now: float, max_models: int
+) -> World:
+    """All inputs of a plan, but for which contents are in use."""
+    entries = memory.cache_node.spec.entries if memory.cache_node is not None else ()
+    return World(
+        entries=entries,
+        held=survey.held,
+        ledger=ledger,
+        free_bytes=survey.free_bytes,
+        now=now,
+        flights=tuple(replace(fetch.flight) for fetch in memory.fetches.values()),
+        setbacks=memory.setbacks,
+        evicted=survey.evicted,
+        condemned=memory.condemned,
+        node_labels=memory.node_labels,
+        max_models=max_models,
+    )

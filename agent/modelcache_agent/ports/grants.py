@@ -1,0 +1,45 @@
+"""The operator, as agents see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from modelcache_agent.fetch import GrantProvider
+from modelcache_api.manifest import ContentDigest, ContentFile, ContentManifest, SourceManifest
+from modelcache_api.v1alpha1.cache_node import EntrySpec
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedGrant:
+    """Leave to read one version: its files, and their contents where they are known, by path."""
+
+    source: SourceManifest
+    contents: Mapping[str, ContentFile]
+    content_digest: ContentDigest | None
+    ca_bundle: str | None
+
+
+class Grants(GrantProvider, Protocol):
+    """Also the fetch engine's provider of signed URLs."""
+
+    async def open(self, entry: EntrySpec) -> OpenedGrant:
+        """All pages of the entry's grant, checked against its sourceDigest.
+
+        Raises:
+            GrantUnavailableError: there is none, or it is not for this entry.
+        """
+        ...
+
+    def forget(self, uid: str) -> None:
+        """Drop the URLs kept for a version."""
+        ...
+
+    async def propose(self, entry: EntrySpec, content: ContentManifest) -> ContentDigest:
+        """Propose the content; the digest that is adopted, which may be another one.
+
+        Raises:
+            GrantUnavailableError: no answer, or a refusal with its reason.
+        """
+        ...

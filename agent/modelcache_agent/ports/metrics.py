@@ -1,0 +1,35 @@
+"""What the loop tells about itself."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from modelcache_agent.decide.actions import EntryView
+from modelcache_agent.decide.ledger import Ledger
+from modelcache_api.names import Reason
+
+
+class Metrics(Protocol):
+    """Series describe what is there now: what is gone has none. Labels are fixed words."""
+
+    def observe(
+        self, views: tuple[EntryView, ...], ledger: Ledger, free_bytes: int, labels: int
+    ) -> None:
+        """The state after one turn of the loop."""
+        ...
+
+    def count_failure(self, reason: Reason) -> None:
+        """A transfer or proposal failed."""
+        ...
+
+    def count_eviction(self) -> None:
+        """A content was evicted for a newcomer."""
+        ...
+
+    def count_write(self, target: str, *, succeeded: bool) -> None:
+        """A request to the API server that writes: `status`, `labels` or `lease`."""
+        ...
+
+    def count_error(self) -> None:
+        """A turn of the loop failed by a bug or a broken disk."""
+        ...

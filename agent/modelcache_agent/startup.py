@@ -1,0 +1,50 @@
+"""What must be true of the store's folder before anything is written to it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from modelcache_agent.config import ConfigError
+from modelcache_api.quantities import format_bytes
+
+_DEFAULT_SHARE: Final = 0.9
+
+
+def check_store_folder(root: Path, *, require_mountpoint: bool) -> None:
+    """Raises ConfigError with the cure if the folder cannot be used."""
+    if not root.is_dir():
+        what = "a dangling link" if root.is_symlink() else "missing"
+        if root.exists():
+            what = "no folder"
+        raise ConfigError(f"--store {root} is {what}: create the folder or mount the disk there")
+    if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
+        found = root.stat()
+        raise ConfigError(
+            f"--store {root} (owner {found.st_uid}, mode {found.st_mode & 0o777:o}) is not "
+            f"writable for uid {os.geteuid()}: change its owner or run the agent as root"
+        )
+    if require_mountpoint and root.stat().st_dev == Path("/").stat().st_dev:
+        raise ConfigError(
+            f"--store {root} lies on the root file system, and --require-mountpoint is set: "
+            "mount the disk, so that models do not fill the root"
+        )
+
+
+def choose_capacity(root: Path, wanted_bytes: int | None) -> int:
+    """The cache's capacity in bytes: as wanted, else a share of the file system.
+
+    Raises:
+        ConfigError: the file system is smaller than what is wanted.
+    """
+    space = os.statvfs(root)
+    size = space.f_blocks * space.f_frsize
+    if wanted_bytes is None:
+        return int(size * _DEFAULT_SHARE)
+    if wanted_bytes > size:
+        raise ConfigError(
+            f"--capacity {format_bytes(wanted_bytes)} is more than the file system of {root} has "
+            f"({format_bytes(size)}): lower it or mount a larger disk"
+        )
+    return wanted_bytes

@@ -1,0 +1,162 @@
+"""Bringing one version to this node: grant, fetch, publish, propose.
+
+TransferFailedError    a reason, a sentence, and the least pause before the next try
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from modelcache_agent.decide.world import Origin
+from modelcache_agent.fetch import (
+    FetchEngine,
+    FetchFile,
+    FetchJob,
+    FetchOutcome,
+    GrantUnavailableError,
+    Progress,
+)
+from modelcache_agent.ports.grants import Grants, OpenedGrant
+from modelcache_agent.tiers.disk import DiskStore
+from modelcache_agent.tiers.errors import StoreError
+from modelcache_agent.tiers.store_thread import StoreThread
+from modelcache_api.manifest import (
+    ContentDigest,
+    ContentFile,
+    ContentManifest,
+    SourceManifest,
+    make_content_manifest,
+)
+from modelcache_api.names import Reason
+from modelcache_api.v1alpha1.cache_node import EntrySpec
+
+_log = logging.getLogger(__name__)
+_STORE_SECONDS = 30.0
+
+
+class TransferFailedError(Exception):
+    """`retry_after` None: only a change of the source or the spec can help."""
+
+    def __init__(self, reason: Reason, message: str, retry_after: float | None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """What the loop starts for single entries. All methods raise TransferFailedError."""
+
+    grants: Grants
+    engine: FetchEngine
+    store: DiskStore
+    thread: StoreThread
+
+    async def fetch(
+        self,
+        entry: EntrySpec,
+        on_progress: Callable[[Progress], None],
+        on_fetched: Callable[[], None],
+    ) -> None:
+        """Fetch and publish the entry's bytes. The caller has reserved them."""
+        try:
+            opened = await self.grants.open(entry)
+        except GrantUnavailableError as error:
+            raise _failed(error) from error
+        try:
+            here = await self.thread.call(self._find_here, opened)
+            outcome = await self._run(entry, opened, here, on_progress)
+        finally:
+            self.grants.forget(entry.uid)
+        on_fetched()
+        await self._publish(entry, opened, outcome, here)
+
+    async def _run(
+        self,
+        entry: EntrySpec,
+        opened: OpenedGrant,
+        here: frozenset[str],
+        on_progress: Callable[[Progress], None],
+    ) -> FetchOutcome:
+        job = FetchJob(
+            uid=entry.uid,
+            source_digest=entry.source_digest,
+            files=tuple(
+                FetchFile(file, opened.contents.get(file.path))
+                for file in opened.source.files
+                if file.path not in here
+            ),
+            directory=self.store.layout.partial / entry.uid,
+            ca_bundle=opened.ca_bundle,
+        )
+        if not job.files:
+            return FetchOutcome(entry.uid, ())
+        outcome = await self.engine.fetch(job, on_progress)
+        if outcome.failure is not None:
+            failure = outcome.failure
+            raise TransferFailedError(failure.reason, failure.message, failure.retry_after_seconds)
+        return outcome
+
+    def _find_here(self, opened: OpenedGrant) -> frozenset[str]:
+        """Files whose content is known and held already, as another version's."""
+        return frozenset(
+            path for path, content in opened.contents.items() if self.store.has_blob(content.sha256)
+        )
+
+    async def _publish(
+        self,
+        entry: EntrySpec,
+        opened: OpenedGrant,
+        outcome: FetchOutcome,
+        here: frozenset[str],
+    ) -> None:
+        contents = {file.path: file.content for file in outcome.files}
+        contents |= {path: opened.contents[path] for path in here}
+        manifest = _assemble(opened.source, contents)
+        expected = opened.content_digest or entry.content_digest
+        if expected is not None and manifest.digest != expected:
+            message = f"the bytes have {manifest.digest}, the version's content is {expected}"
+            raise TransferFailedError(Reason.DIGEST_MISMATCH, message, None)
+        origin = Origin(entry.uid, entry.source_digest, adopted=expected is not None)
+        finished: dict[str, Path] = {file.path: file.partial_path for file in outcome.files}
+        try:
+            await self.thread.call(self.store.publish, manifest, finished, origin)
+        except (StoreError, OSError) as error:
+            message = f"the bytes cannot be published: {_describe(error)}"
+            raise TransferFailedError(Reason.STORE_ERROR, message, _STORE_SECONDS) from error
+        _log.info("published uid=%s version=%s", entry.uid, manifest.digest)
+
+    async def propose(self, entry: EntrySpec, digest: ContentDigest) -> None:
+        """Ask the operator to adopt the digest, and note its consent."""
+        try:
+            record = await self.thread.call(self.store.load_record, digest)
+            adopted = await self.grants.propose(entry, record.manifest)
+        except GrantUnavailableError as error:
+            raise _failed(error) from error
+        except (OSError, ValueError) as error:
+            message = f"the record cannot be read: {_describe(error)}"
+            raise TransferFailedError(Reason.STORE_ERROR, message, _STORE_SECONDS) from error
+        if adopted != digest:
+            message = f"the bytes have {digest}, another node's {adopted} was adopted"
+            raise TransferFailedError(Reason.DIGEST_MISMATCH, message, None)
+        origin = Origin(entry.uid, entry.source_digest, adopted=True)
+        await self.thread.call(self.store.add_origin, digest, origin)
+
+
+def _assemble(source: SourceManifest, contents: dict[str, ContentFile]) -> ContentManifest:
+    """The content of all files of the source. The engine promises to have fetched each."""
+    return make_content_manifest(contents[file.path] for file in source.files)
+
+
+def _failed(error: GrantUnavailableError) -> TransferFailedError:
+    return TransferFailedError(error.reason, error.message, error.retry_after_seconds)
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
