@@ -37,15 +37,21 @@ class Answer:
 Script = Callable[[Request], Answer]
 
 
+class _QuietServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """Refused handshakes are what some tests are about."""
+
+
 class S3Stub:
     """Serves what the script says on a free port; use as a context manager."""
 
     def __init__(self, script: Script, *, tls: ssl.SSLContext | None = None) -> None:
         self.script = script
         self.requests: list[Request] = []
-        self._tls = tls
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._make_handler())
-        self._server.daemon_threads = True
+        self.tls = tls
+        self._server = _QuietServer(("127.0.0.1", 0), self._make_handler())
         if tls is not None:
             self._server.socket = tls.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
@@ -58,7 +64,7 @@ class S3Stub:
 
     @property
     def endpoint(self) -> str:
-        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
         self._thread.start()

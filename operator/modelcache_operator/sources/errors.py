@@ -24,6 +24,7 @@ from botocore.exceptions import (
     SSLError,
 )
 from botocore.parsers import ResponseParserError
+from urllib3.util.ssl_match_hostname import CertificateError
 
 from modelcache_api.names import Reason
 from modelcache_operator.ports.sources import SourceError
@@ -317,6 +318,8 @@ def _describe_tls(error: BaseException) -> str:
     verification = _find(error, ssl.SSLCertVerificationError)
     if verification is not None:
         return verification.verify_message or "the certificate is not valid"
+    if _find(error, CertificateError) is not None:
+        return "the certificate is for another host name (mismatch)"
     other = _find(error, ssl.SSLError)
     reason = other.reason if other is not None else None
     if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
