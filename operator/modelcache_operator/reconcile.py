@@ -33,6 +33,6 @@ class Reconciler:
             case KeyKind.NODE:
                 return await self.nodes.reconcile(NodeName(key.name))
             case KeyKind.SWEEP:
-                self.versions.forget_gone()
+                self.versions.resolver.forget_gone()
                 return await self.orphans.reconcile()
         assert_never(key.kind)

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 # A step awaits the API server and the source, which have deadlines of their own; this one catches
 # what has none.
-_STEP_SECONDS: Final = 300.0
+_STEP_SECONDS: Final = 600.0
 
 Handler = Callable[[Key], Awaitable["Requeue"]]
 
@@ -124,7 +124,7 @@ class WorkQueue:
             waiting.ready.append(key)
             waiting.ready_set.add(key)
             self._wake.set()
-            self._observer.queued(key.kind, self.depth)
+            self._observer.queued(self.depth)
 
     def _delay(self, key: Key, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -177,7 +177,7 @@ class WorkQueue:
             self._waiting.failures.pop(key, None)
             if requeue.after_seconds is not None:
                 self.add(key, after_seconds=max(requeue.after_seconds, 0.001))
-        self._observer.finished(key.kind, result, loop.time() - started)
+        self._observer.finished(key.kind, result, loop.time() - started, self.depth - 1)
 
     def _count_failure(self, key: Key) -> float:
         failures = self._waiting.failures.get(key, 0) + 1

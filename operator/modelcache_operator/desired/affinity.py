@@ -11,7 +11,9 @@ from modelcache_api.names import Tier
 TIER_WEIGHTS: Final = {Tier.DISK: 20}
 
 
-def build_node_affinity(node_label_keys: Sequence[str], *, required: bool = False) -> dict[str, Any]:
+def build_node_affinity(
+    node_label_keys: Sequence[str], *, required: bool = False
+) -> dict[str, Any]:
     """The `nodeAffinity` for the versions behind the given label keys.
 
     Preferred by default: a pod is never kept waiting for a cache. `required` keeps it off nodes

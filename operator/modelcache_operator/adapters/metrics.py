@@ -1,0 +1,138 @@
+"""The operator's metrics, in a registry of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from http import HTTPStatus
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from modelcache_api.names import PATH_GRANTS, PATH_PROPOSALS
+from modelcache_api.v1alpha1.base import ConditionStatus
+from modelcache_operator import metric_names as named
+from modelcache_operator.decide.events import find_condition
+from modelcache_operator.ports.world import ObservedWorld
+
+_BUCKETS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
+_KNOWN_PATHS = frozenset({PATH_GRANTS, PATH_PROPOSALS})
+
+
+class OperatorMetrics:
+    """Implements `ports.telling.QueueObserver`. Labels are kinds, verbs and codes: never names.
+
+    Series of objects are computed from the watch cache when asked for, so they end with them.
+    """
+
+    def __init__(self, world: ObservedWorld, is_leader: Callable[[], bool]) -> None:
+        self.registry = CollectorRegistry()
+        self._reconciles = Counter(
+            named.RECONCILES, "Runs for a key.", ["kind", "result"], registry=self.registry
+        )
+        self._seconds = Histogram(
+            named.RECONCILE_SECONDS,
+            "Duration of a run.",
+            ["kind"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._depth = Gauge(
+            named.QUEUE_DEPTH, "Keys ready or being worked on.", registry=self.registry
+        )
+        self._requests = Counter(
+            named.API_REQUESTS,
+            "Requests to the API server, kopf's watches apart.",
+            ["verb", "resource", "code"],
+            registry=self.registry,
+        )
+        self._events = Counter(
+            named.WATCH_EVENTS, "Events of the watches.", ["kind"], registry=self.registry
+        )
+        self._answers = Counter(
+            named.GRANT_ANSWERS, "Answers to agents.", ["path", "code"], registry=self.registry
+        )
+        leader = Gauge(named.IS_LEADER, "1 while this replica leads.", registry=self.registry)
+        leader.set_function(lambda: float(is_leader()))
+        self.registry.register(_ObjectCollector(world))
+
+    def queued(self, depth: int) -> None:
+        """A key has been queued."""
+        self._depth.set(depth)
+
+    def finished(self, kind: str, result: str, seconds: float, depth: int) -> None:
+        """One run has ended."""
+        self._depth.set(depth)
+        self._reconciles.labels(kind, result).inc()
+        self._seconds.labels(kind).observe(seconds)
+
+    def request(self, verb: str, resource: str, code: int) -> None:
+        """One request to the API server has been answered; code 0 if it has not."""
+        self._requests.labels(verb, resource, str(code)).inc()
+
+    def watch_event(self, kind: str) -> None:
+        """One event of a watch has arrived."""
+        self._events.labels(kind).inc()
+
+    def grant_answer(self, path: str, code: int) -> None:
+        """One answer to an agent. Anybody may ask for any path, so others are one."""
+        known = path if path in _KNOWN_PATHS else "other"
+        self._answers.labels(known, str(HTTPStatus(code).value)).inc()
+
+    def render(self) -> bytes:
+        """The text that Prometheus reads."""
+        return generate_latest(self.registry)
+
+
+class _ObjectCollector(Collector):
+    def __init__(self, world: ObservedWorld) -> None:
+        self._world = world
+
+    def describe(self) -> Sequence[Metric]:
+        """Nothing in advance: the registry need not collect to learn the names."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """The state of every object that exists now."""
+        yield from self._caches()
+        yield self._versions()
+        yield self._nodes()
+
+    def _caches(self) -> Iterator[Metric]:
+        ready = GaugeMetricFamily(
+            named.CACHE_READY, "1 if the ModelCache is Ready.", labels=["namespace", "name"]
+        )
+        copies = GaugeMetricFamily(
+            named.CACHE_COPIES, "Copies by state.", labels=["namespace", "name", "state"]
+        )
+        for cache in self._world.model_caches():
+            labels = [cache.key.namespace, cache.key.name]
+            ready.add_metric(labels, _truth(cache.status.conditions))
+            counts = cache.status.copies
+            if counts is not None:
+                copies.add_metric([*labels, "wanted"], counts.wanted)
+                copies.add_metric([*labels, "ready"], counts.ready)
+                copies.add_metric([*labels, "failed"], counts.failed)
+        yield ready
+        yield copies
+
+    def _versions(self) -> Metric:
+        ready = GaugeMetricFamily(
+            named.VERSION_READY, "1 if the ModelVersion is resolved.", labels=["namespace", "name"]
+        )
+        for version in self._world.model_versions():
+            labels = [version.key.namespace, version.key.name]
+            ready.add_metric(labels, _truth(version.status.conditions))
+        return ready
+
+    def _nodes(self) -> Metric:
+        ready = GaugeMetricFamily(named.NODE_READY, "1 if the agent is alive.", labels=["node"])
+        for node in self._world.cache_nodes():
+            ready.add_metric([node.name], _truth(node.status.conditions))
+        return ready
+
+
+def _truth(conditions: Sequence[ConditionStatus]) -> float:
+    ready = find_condition(conditions)
+    return float(ready is not None and ready.status == "True")

@@ -1,0 +1,220 @@
+"""Options of the operator: a flag, else MODELCACHE_OPERATOR_<NAME>, else the default."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from modelcache_api.names import ENV_PREFIX_OPERATOR
+
+_LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+_MAX_PORT: Final = 65535
+
+
+class ConfigError(Exception):
+    """An option cannot be used; the message names it and the cure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Where to listen."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorConfig:
+    """Everything that can be chosen. Each default is what the chart relies on."""
+
+    kubeconfig: Path | None
+    namespace: str
+    agent_service_account: str
+    grants_bind: Bind
+    grants_names: tuple[str, ...]
+    http_port: int
+    agent_lost_after_seconds: float
+    lease_list_interval_seconds: float
+    silence_limit_seconds: float
+    workers: int
+    api_writes_per_second: float
+    source_policy: Path | None
+    leader_elect: bool
+    identity: str
+    log_level: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    flag: str
+    default: str | None
+    parse: Callable[[str], object]
+    help: str
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment."""
+        return ENV_PREFIX_OPERATOR + self.flag.removeprefix("--").replace("-", "_").upper()
+
+
+def _parse_path(text: str) -> Path | None:
+    if not text:
+        return None
+    path = Path(text)
+    if not path.is_file():
+        raise ValueError(f"there is no file {text}")
+    return path
+
+
+def _parse_seconds(text: str) -> float:
+    factor = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:], 0.0)
+    try:
+        seconds = float(text[:-1]) * factor if factor else float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 < seconds < float("inf"):
+        raise ValueError("write a time above zero, for example 300s or 5m")
+    return seconds
+
+
+def _parse_port(text: str) -> int:
+    if not text.isdecimal() or int(text) > _MAX_PORT:
+        raise ValueError(f"write a port from 0 (any free one) to {_MAX_PORT}")
+    return int(text)
+
+
+def _parse_bind(text: str) -> Bind:
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        raise ValueError("write host:port, for example 0.0.0.0:8443")
+    return Bind(host.strip("[]") or "0.0.0.0", _parse_port(port))  # noqa: S104 - a pod's own address
+
+
+def _parse_names(text: str) -> tuple[str, ...]:
+    found = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not found:
+        raise ValueError("write DNS names or addresses, separated by commas")
+    return found
+
+
+def _parse_positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError("write a whole number above zero")
+    return int(text)
+
+
+def _parse_rate(text: str) -> float:
+    return float(_parse_positive(text))
+
+
+def _parse_flag(text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise ValueError("write true or false")
+    return text.lower() == "true"
+
+
+def _parse_level(text: str) -> str:
+    if text.lower() not in _LOG_LEVELS:
+        raise ValueError(f"write one of {', '.join(_LOG_LEVELS)}")
+    return text.lower()
+
+
+def _parse_text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it must not be empty")
+    return text.strip()
+
+
+_OPTIONS: Final = {
+    "kubeconfig": _Option("--kubeconfig", "", _parse_path, "file; the pod's account without it"),
+    "namespace": _Option("--namespace", "modelcache-system", _parse_text, "the operator's own"),
+    "agent_service_account": _Option(
+        "--agent-service-account", "modelcache-agent", _parse_text, "in the same namespace"
+    ),
+    "grants_bind": _Option(
+        "--grants-bind", "0.0.0.0:8443", _parse_bind, "host:port where agents ask for grants"
+    ),
+    "grants_names": _Option(
+        "--grants-names",
+        None,
+        _parse_names,
+        "DNS names and addresses in the certificate, separated by commas; the Service's name "
+        "without it",
+    ),
+    "http_port": _Option("--http-port", "8080", _parse_port, "/healthz, /readyz and /metrics"),
+    "agent_lost_after_seconds": _Option(
+        "--agent-lost-after", "300s", _parse_seconds, "silence that makes an agent count as lost"
+    ),
+    "lease_list_interval_seconds": _Option(
+        "--lease-list-interval", "10s", _parse_seconds, "between two lists of the agents' Leases"
+    ),
+    "silence_limit_seconds": _Option(
+        "--silence-limit", "600s", _parse_seconds, "without the API server until /healthz is red"
+    ),
+    "workers": _Option("--workers", "8", _parse_positive, "keys worked on at once"),
+    "api_writes_per_second": _Option(
+        "--api-writes-per-second", "100", _parse_rate, "writes that the API server is asked to bear"
+    ),
+    "source_policy": _Option(
+        "--source-policy", "", _parse_path, "file with the sources that are allowed beyond default"
+    ),
+    "leader_elect": _Option("--leader-elect", "true", _parse_flag, "false for a single replica"),
+    "identity": _Option(
+        "--identity", None, _parse_text, "this replica; the host's name without it"
+    ),
+    "log_level": _Option("--log-level", "info", _parse_level, ", ".join(_LOG_LEVELS)),
+}
+
+
+def load_config(
+    arguments: Sequence[str], environment: Mapping[str, str], *, hostname: str
+) -> OperatorConfig:
+    """The configuration. A flag beats the environment.
+
+    Raises:
+        ConfigError: with the option, what is wrong and what to write instead.
+    """
+    parser = argparse.ArgumentParser(
+        prog="modelcache-operator",
+        description="The operator of ModelCache.",
+        exit_on_error=False,
+        allow_abbrev=False,
+    )
+    for name, option in _OPTIONS.items():
+        shown = f" (default {option.default})" if option.default else ""
+        parser.add_argument(option.flag, dest=name, help=f"{option.help}{shown}; {option.variable}")
+    try:
+        given, unknown = parser.parse_known_args(arguments)
+    except argparse.ArgumentError as error:
+        raise ConfigError(f"{error}: see --help") from error
+    if unknown:
+        raise ConfigError(f"there is no option {unknown[0]}: see --help")
+    values = {
+        name: _choose(option, getattr(given, name), environment)
+        for name, option in _OPTIONS.items()
+    }
+    values["identity"] = values["identity"] or hostname
+    values["grants_names"] = values["grants_names"] or _service_names(str(values["namespace"]))
+    return OperatorConfig(**values)  # type: ignore[arg-type]
+
+
+def _choose(option: _Option, flag: str | None, environment: Mapping[str, str]) -> object:
+    origin, text = option.flag, flag
+    if text is None:
+        origin, text = option.variable, environment.get(option.variable)
+    if text is None:
+        origin, text = option.flag, option.default
+    if text is None:
+        return None
+    try:
+        return option.parse(text)
+    except ValueError as error:
+        raise ConfigError(f"{origin}={text!r}: {error}") from error
+
+
+def _service_names(namespace: str) -> tuple[str, ...]:
+    service = f"modelcache-operator.{namespace}.svc"
+    return (service, f"{service}.cluster.local")

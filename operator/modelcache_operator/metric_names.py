@@ -1,0 +1,19 @@
+"""Names of the operator's metrics. Written by the operator, read by Prometheus and dashboards."""
+
+from __future__ import annotations
+
+from typing import Final
+
+RECONCILES: Final = "modelcache_operator_reconciles"
+RECONCILE_SECONDS: Final = "modelcache_operator_reconcile_seconds"
+QUEUE_DEPTH: Final = "modelcache_operator_queue_depth"
+API_REQUESTS: Final = "modelcache_operator_api_requests"
+WATCH_EVENTS: Final = "modelcache_operator_watch_events"
+GRANT_ANSWERS: Final = "modelcache_operator_grant_answers"
+IS_LEADER: Final = "modelcache_operator_is_leader"
+
+# One series for each object that exists; they vanish with it.
+CACHE_READY: Final = "modelcache_cache_ready"
+CACHE_COPIES: Final = "modelcache_cache_copies"
+VERSION_READY: Final = "modelcache_version_ready"
+NODE_READY: Final = "modelcache_node_ready"

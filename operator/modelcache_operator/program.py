@@ -1,0 +1,297 @@
+"""Wires the operator together, and keeps it running."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.metadata import version as installed_version
+from typing import Final, TypeVar
+
+from kubernetes.aio.config import ConfigException
+
+from modelcache_api import names
+from modelcache_kube import ConnectConfig, KubeClient, KubeError, LeaderElector, connect
+from modelcache_operator.adapters.agent_leases import AgentLeaseLister
+from modelcache_operator.adapters.api_health import ApiHealth
+from modelcache_operator.adapters.authority_store import KubeAuthorityStore
+from modelcache_operator.adapters.callers import KubeCallers
+from modelcache_operator.adapters.clock import SystemClock
+from modelcache_operator.adapters.cluster import KubeWriter
+from modelcache_operator.adapters.events import KubeEvents
+from modelcache_operator.adapters.http_endpoints import HttpEndpoints
+from modelcache_operator.adapters.keyed_data import KubeKeyedData
+from modelcache_operator.adapters.login import read_login
+from modelcache_operator.adapters.manifest_store import ConfigMapManifests
+from modelcache_operator.adapters.metrics import OperatorMetrics
+from modelcache_operator.adapters.relist import Relister
+from modelcache_operator.adapters.token_bucket import TokenBucket
+from modelcache_operator.adapters.watch_cache import WatchCache
+from modelcache_operator.agents import Agents
+from modelcache_operator.assignments import Assignments
+from modelcache_operator.books import NodeBooks
+from modelcache_operator.config import OperatorConfig
+from modelcache_operator.decide.grant_access import AgentAccount
+from modelcache_operator.decide.liveness import LivenessLimits
+from modelcache_operator.decide.world import AgentLeaseView, Uid
+from modelcache_operator.grant_authentication import Authenticator
+from modelcache_operator.grants import GrantService
+from modelcache_operator.grants_server import GrantsServer
+from modelcache_operator.keys import version_key
+from modelcache_operator.kopf_app import KopfInformer
+from modelcache_operator.leading import Term
+from modelcache_operator.memory import Memory
+from modelcache_operator.ports.manifests import Manifests
+from modelcache_operator.ports.sources import Sources
+from modelcache_operator.reconcile import Reconciler
+from modelcache_operator.reconcilers.caches import CacheReconciler
+from modelcache_operator.reconcilers.nodes import NodeReconciler
+from modelcache_operator.reconcilers.orphans import OrphanSweep
+from modelcache_operator.reconcilers.versions import VersionReconciler
+from modelcache_operator.resolving import Resolver
+from modelcache_operator.routing import Router
+from modelcache_operator.serving_certificate import AuthorityDamagedError, ServingCertificate
+from modelcache_operator.sources.allow_list_file import AllowListFile
+from modelcache_operator.sources.s3 import S3Sources
+from modelcache_operator.workqueue import WorkQueue
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+_RETRY_SECONDS: Final = 5.0
+_NOT_CONTACTED: Final = "the cluster has not been listed yet"
+
+
+class StartupError(Exception):
+    """The operator cannot even begin; the message names the cause and the cure."""
+
+
+class _RequestTap:
+    """Passes on what the connection tells of each request."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Callable[[str, str, int], None]] = []
+
+    def __call__(self, verb: str, resource: str, code: int) -> None:
+        for listener in self.listeners:
+            listener(verb, resource, code)
+
+
+async def run_operator(config: OperatorConfig) -> None:
+    """Run until cancelled.
+
+    Raises:
+        StartupError: the configuration cannot be used.
+    """
+    try:
+        allow_list = AllowListFile(config.source_policy)
+    except ValueError as error:
+        raise StartupError(f"--source-policy: {error}") from error
+    tap = _RequestTap()
+    async with _connect(config, tap) as kube:
+        await _Program(config, kube, tap, allow_list).run()
+
+
+@asynccontextmanager
+async def _connect(config: OperatorConfig, tap: _RequestTap) -> AsyncIterator[KubeClient]:
+    agent = f"{names.MANAGER_OPERATOR}/{installed_version('modelcache')}"
+    wanted = ConnectConfig(kubeconfig=config.kubeconfig, user_agent=agent)
+    try:
+        async with connect(wanted, on_request=tap) as kube:
+            yield kube
+    except ConfigException as error:
+        raise StartupError(f"--kubeconfig: no usable credentials: {error}") from error
+
+
+class _Program:
+    """The parts, made once and in order; `run` starts them."""
+
+    def __init__(
+        self, config: OperatorConfig, kube: KubeClient, tap: _RequestTap, allow_list: AllowListFile
+    ) -> None:
+        self._config = config
+        self._kube = kube
+        self._clock = clock = SystemClock()
+        self._cache = cache = WatchCache()
+        self._elector = LeaderElector(
+            kube, config.namespace, names.LEADER_LEASE, config.identity, on_error=_log_election
+        )
+        self._metrics = OperatorMetrics(cache, self._is_leader)
+        self._informer = KopfInformer(
+            partial(read_login, config.kubeconfig),
+            cache,
+            on_relist=self._relist_soon,
+            on_event=self._metrics.watch_event,
+        )
+        self._relister = Relister(kube, cache, on_resources_back=self._informer.restart)
+        self._health = ApiHealth(clock.monotonic, self._relister.ask)
+        tap.listeners += [
+            self._metrics.request,
+            lambda _verb, _resource, code: self._health.note(code),
+        ]
+        self._sources = S3Sources(KubeKeyedData(kube), allow_list.current)
+        self._manifests = ConfigMapManifests(kube, config.namespace)
+        self._queue = WorkQueue(self._metrics, uniform=random.uniform)
+        self._term = self._make_term(self._sources, self._manifests)
+        self._is_serving_grants = False
+
+    async def run(self) -> None:
+        """Start everything; end everything when cancelled."""
+        http = HttpEndpoints(
+            health=self._complain_of_health,
+            readiness=self._complain_of_readiness,
+            metrics=self._metrics.render,
+        )
+        port = await _listen(http.start(self._config.http_port), "--http-port")
+        _log.info("health and metrics on port %d, identity %s", port, self._config.identity)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._serve_grants(), name="grants")
+                await self._relister.list_all()
+                _log.info("the cluster is listed; watching")
+                self._informer.start()
+                group.create_task(self._relister.run(), name="relist")
+                group.create_task(self._lead(), name="leadership")
+        except* StartupError as failures:
+            raise StartupError(str(failures.exceptions[0])) from failures
+        finally:
+            await self._informer.stop()
+            await http.stop()
+
+    def _is_leader(self) -> bool:
+        return not self._config.leader_elect or self._elector.is_leader()
+
+    async def _lead(self) -> None:
+        """One term after another. A term that fails is a bug, and the next one a new chance."""
+        while True:
+            try:
+                if self._config.leader_elect:
+                    await self._elector.run(self._term.run)
+                else:
+                    await self._term.run()
+            except Exception:  # noqa: BLE001 - grants are served meanwhile
+                _log.exception("a term of leadership failed; again in %.0f s", _RETRY_SECONDS)
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _serve_grants(self) -> None:
+        config, world = self._config, self._cache
+        account = AgentAccount(config.namespace, config.agent_service_account)
+        certificate = ServingCertificate(
+            KubeAuthorityStore(self._kube, config.namespace),
+            config.grants_names,
+            now=self._clock.now,
+        )
+        monotonic = self._clock.monotonic
+        server = GrantsServer(
+            GrantService(world, self._manifests, self._sources, on_adopted=self._on_adopted),
+            Authenticator(KubeCallers(self._kube), world, account, clock=monotonic),
+            world,
+            clock=monotonic,
+            observe=self._metrics.grant_answer,
+        )
+        context = await _until_it_works(certificate.ensure, "the serving certificate")
+        bind = config.grants_bind
+        port = await _listen(server.start(bind.host, bind.port, context), "--grants-bind")
+        _log.info("grants on port %d", port)
+        self._is_serving_grants = True
+        try:
+            await certificate.keep_fresh()
+        finally:
+            await server.stop()
+
+    def _relist_soon(self) -> None:
+        self._relister.ask()
+
+    def _pass_leases(self, leases: tuple[AgentLeaseView, ...]) -> None:
+        self._term.on_leases(leases)
+
+    def _on_adopted(self, uid: Uid) -> None:
+        version = self._cache.model_version(uid)
+        if version is not None and self._is_leader():
+            self._queue.add(version_key(version.key))
+
+    def _complain_of_health(self) -> str | None:
+        silent, limit = self._health.silent_seconds, self._config.silence_limit_seconds
+        if silent > limit:
+            return f"the API server has not answered for {silent:.0f} s (--silence-limit)"
+        if not self._informer.is_alive:
+            return "the watches have ended"
+        return None
+
+    def _complain_of_readiness(self) -> str | None:
+        if not self._cache.is_synced:
+            return _NOT_CONTACTED
+        return None if self._is_serving_grants else "grants are not served yet"
+
+    def _make_term(self, sources: Sources, manifests: Manifests) -> Term:
+        config, cache, clock, queue = self._config, self._cache, self._clock, self._queue
+        limits = LivenessLimits.of(config.agent_lost_after_seconds)
+        assignments, agents = Assignments(), Agents(cache, clock, limits)
+        memory = Memory(assignments, agents, NodeBooks(cache, agents, assignments))
+        router = Router(cache, memory, queue)
+        rate = config.api_writes_per_second
+        writer = KubeWriter(
+            self._kube,
+            cache,
+            TokenBucket(rate, int(2 * rate)),
+            namespace=config.namespace,
+            may_write=self._is_leader,
+        )
+        events = KubeEvents(self._kube, instance=config.identity, monotonic=clock.monotonic)
+        resolver = Resolver(
+            cache,
+            sources,
+            manifests,
+            clock,
+            WorkQueue(self._metrics, uniform=random.uniform),
+            random.uniform,
+            queue.add,
+        )
+        reconciler = Reconciler(
+            VersionReconciler(cache, memory, writer, events, clock, resolver, manifests),
+            CacheReconciler(cache, memory, router, writer, events, clock),
+            NodeReconciler(cache, memory, router, writer, events, clock),
+            OrphanSweep(cache, manifests),
+        )
+        lister = AgentLeaseLister(
+            self._kube,
+            config.namespace,
+            interval_seconds=config.lease_list_interval_seconds,
+            on_leases=self._pass_leases,
+        )
+        return Term(
+            cache,
+            memory,
+            queue,
+            router,
+            reconciler,
+            resolver,
+            config.workers,
+            list_everything=self._relister.list_all,
+            list_leases=lister.run,
+            tell_events=events.run,
+            subscribe=cache.subscribe,
+            unsubscribe=cache.unsubscribe,
+        )
+
+
+async def _until_it_works(act: Callable[[], Awaitable[_T]], what: str) -> _T:
+    while True:
+        try:
+            return await act()
+        except (KubeError, AuthorityDamagedError) as error:
+            _log.warning("%s: %s; again in %.0f s", what, error, _RETRY_SECONDS)
+        await asyncio.sleep(_RETRY_SECONDS)
+
+
+async def _listen(start: Awaitable[int], option: str) -> int:
+    try:
+        return await start
+    except OSError as error:
+        raise StartupError(f"{option}: cannot listen: {error}") from error
+
+
+def _log_election(error: KubeError) -> None:
+    _log.warning("leader election: %s", error)
