@@ -107,13 +107,17 @@ class PrometheusMetrics:
     def _collect_counters(self) -> Iterator[Metric]:
         yield _total("evictions", "Contents evicted for newcomers.", self._evictions)
         yield _total("loop_errors", "Turns of the loop that failed.", self._errors)
-        failures = {(str(reason),): count for reason, count in self._failures.items()}
+        failures: dict[tuple[str, ...], int] = {
+            (str(reason),): count for reason, count in self._failures.items()
+        }
         yield _count("failures", "Failed transfers and proposals.", failures, "reason")
         yield _count("api_writes", "Writes to the API server.", self._writes, "target", "outcome")
         fetched = self._fetch_counters()
         for name, text in _FETCH_COUNTERS:
             yield _total(f"fetch_{name}", text, getattr(fetched, name))
-        retries = {(str(reason),): count for reason, count in fetched.retries.items()}
+        retries: dict[tuple[str, ...], int] = {
+            (str(reason),): count for reason, count in fetched.retries.items()
+        }
         yield _count("fetch_retries", "Retried requests.", retries, "reason")
 
 
