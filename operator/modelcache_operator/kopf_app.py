@@ -39,7 +39,7 @@ _CHUNK: Final = 500
 _CONNECT_SECONDS: Final = 5.0
 _REQUEST_SECONDS: Final = 60.0
 # Ended by the server after this time, so that a token that has expired is not used for ever.
-_WATCH_SECONDS: Final = 600.0
+_WATCH_SECONDS: Final = 600  # whole seconds: it goes into the URL as it is
 _FIRST_RESTART_SECONDS: Final = 1.0
 _LONGEST_RESTART_SECONDS: Final = 30.0
 # A run that lasted this long had worked: the next failure is a new one.

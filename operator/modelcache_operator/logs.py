@@ -12,7 +12,11 @@ _QUIETER: Final = ("kopf", "botocore", "aiohttp", "kubernetes", "urllib3", "asyn
 
 
 class _OneLine(logging.Formatter):
+    """Tracebacks of our own bugs keep their lines; those of kopf are about the API server."""
+
     def format(self, record: logging.LogRecord) -> str:
+        if record.name.startswith("kopf"):
+            record.exc_info = record.exc_text = None
         text = super().format(record)
         if record.exc_info:
             return text

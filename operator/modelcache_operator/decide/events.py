@@ -19,6 +19,7 @@ from modelcache_operator.decide.world import (
 _ACTION: Final = "Reconcile"
 # On the way, and well known from the status itself: not worth an Event of their own.
 _QUIET: Final = frozenset({Reason.RESOLVING, Reason.WAITING})
+_QUIET_WHILE_MOVING: Final = frozenset({Reason.MODEL_VERSION_NOT_READY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,9 @@ def node_events(
 ) -> tuple[EventNote, ...]:
     """What to tell after a CacheNode's Ready condition has been written."""
     regarding = Regarding(names.KIND_CACHE_NODE, None, cache_node.name, cache_node.uid)
+    if find_condition(cache_node.status.conditions) is None:
+        # A thousand nodes that come up for the first time are no news each.
+        return ()
     return _tell_transition(regarding, cache_node.status.conditions, became)
 
 
@@ -76,8 +80,10 @@ def _tell_transition(
     if old is not None and (old.status, old.reason) == (new.status, new.reason):
         return ()
     moving = find_condition(became, Condition.RECONCILING)
-    is_warning = new.status != "True" and not (moving is not None and moving.status == "True")
-    is_warning = is_warning or new.reason == Reason.DEGRADED
+    is_moving = moving is not None and moving.status == "True"
+    if is_moving and new.reason in _QUIET_WHILE_MOVING:
+        return ()
+    is_warning = (new.status != "True" and not is_moving) or new.reason == Reason.DEGRADED
     return (EventNote(regarding, is_warning, new.reason, new.message or new.reason),)
 
 

@@ -1,0 +1,240 @@
+"""Many agents in one process: they renew Leases, take notice of entries, report and label.
+
+They hold no bytes. What they say of a content is what the operator's own store has adopted, so
+that the operator cannot tell them from real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from modelcache_api import names
+from modelcache_api.manifest import ContentFile, make_content_manifest
+from modelcache_kube import (
+    CACHE_NODES,
+    NODES,
+    Change,
+    KubeClient,
+    KubeError,
+    LeaseHeartbeat,
+)
+from modelcache_operator.adapters.manifest_store import ConfigMapManifests
+from modelcache_operator.decide.world import Uid
+
+GIB = 1024**3
+
+
+@dataclass
+class PlayedNode:
+    """What one played agent is told to be, and what it holds."""
+
+    name: str
+    uid: str
+    capacity_bytes: int = 100 * GIB
+    is_alive: bool = True
+    # uid of a version -> (state, reason, message), in place of Cached.
+    verdicts: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    default_verdict: tuple[str, str, str] = ("Cached", "Cached", "")
+    held: dict[str, dict[str, Any]] = field(default_factory=dict)
+    written: dict[str, Any] = field(default_factory=dict)
+    labels: set[str] = field(default_factory=set)
+    spec: dict[str, Any] = field(default_factory=dict)
+
+
+class PlayedFleet:
+    """Agents of many nodes over one connection and one watch."""
+
+    def __init__(self, kube: KubeClient, namespace: str = "modelcache-system") -> None:
+        self.kube = kube
+        self.namespace = namespace
+        self.nodes: dict[str, PlayedNode] = {}
+        self.manifests = ConfigMapManifests(kube, namespace)
+        self.errors: list[str] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._dirty: asyncio.Queue[str] = asyncio.Queue()
+        self._queued: set[str] = set()
+
+    async def __aenter__(self) -> PlayedFleet:
+        self._tasks = [asyncio.create_task(self._watch(), name="fleet-watch")]
+        self._tasks += [asyncio.create_task(self._work(), name="fleet-work") for _ in range(8)]
+        self._tasks.append(asyncio.create_task(self._renew_for_ever(), name="fleet-leases"))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def add(self, *node_names: str, **options: Any) -> None:
+        """Start agents on nodes that exist."""
+
+        async def start(name: str) -> None:
+            node = await self.kube.get(NODES, name)
+            assert node is not None, name
+            played = PlayedNode(name, node["metadata"]["uid"], **options)
+            self.nodes[name] = played
+            await self._renew(played)
+
+        await _bounded(start, node_names)
+
+    async def renew(self) -> None:
+        """Every living agent renews its Lease."""
+        living = [node.name for node in self.nodes.values() if node.is_alive]
+        await _bounded(lambda name: self._renew(self.nodes[name]), living)
+
+    def kill(self, name: str) -> None:
+        """The agent falls silent; its labels and its last words stay."""
+        self.nodes[name].is_alive = False
+
+    async def revive(self, name: str) -> None:
+        self.nodes[name].is_alive = True
+        await self._renew(self.nodes[name])
+        self._mark(name)
+
+    def forget(self, name: str) -> None:
+        """The node is gone for good."""
+        self.nodes.pop(name, None)
+
+    def change(self, name: str, **options: Any) -> None:
+        """Alter what the agent is told to be, and let it report."""
+        for option, value in options.items():
+            setattr(self.nodes[name], option, value)
+        self._mark(name)
+
+    async def _renew(self, node: PlayedNode) -> None:
+        heartbeat = LeaseHeartbeat(
+            self.kube,
+            self.namespace,
+            names.AGENT_LEASE_PREFIX + node.name,
+            node.name,
+            120,
+            names.MANAGER_AGENT,
+            labels={names.LABEL_AGENT_LEASE: "true"},
+            owner={"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid},
+        )
+        await heartbeat.renew()
+
+    async def _renew_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(5)
+            with contextlib.suppress(KubeError):
+                await self.renew()
+
+    async def _watch(self) -> None:
+        async for event in self.kube.watch(CACHE_NODES):
+            if event.type is Change.SYNCED:
+                continue
+            name = event.object["metadata"]["name"]
+            if name not in self.nodes:
+                continue
+            node = self.nodes[name]
+            if event.type is Change.DELETED:
+                node.spec, node.written = {}, {}
+            elif node.spec != event.object["spec"] or not node.written:
+                node.spec = event.object["spec"]
+                self._mark(name)
+
+    def _mark(self, name: str) -> None:
+        if name not in self._queued:
+            self._queued.add(name)
+            self._dirty.put_nowait(name)
+
+    async def _work(self) -> None:
+        while True:
+            name = await self._dirty.get()
+            self._queued.discard(name)
+            node = self.nodes.get(name)
+            if node is None or not node.is_alive or not node.spec:
+                continue
+            try:
+                await self._act(node)
+            except KubeError as error:
+                self.errors.append(f"{name}: {error}")
+                await asyncio.sleep(0.5)
+                self._mark(name)
+
+    async def _act(self, node: PlayedNode) -> None:
+        wanted = {entry["uid"]: entry for entry in node.spec.get("entries", ())}
+        keys = set()
+        entries = {}
+        for uid, entry in wanted.items():
+            entries[uid] = await self._report(node, entry)
+            if entries[uid]["state"] == "Cached" and entry.get("labelKey"):
+                keys.add(entry["labelKey"])
+        # As a real agent: a label goes before its bytes, and comes after them.
+        await self._label(node, keys & node.labels)
+        node.held = entries
+        await self._write_status(node)
+        await self._label(node, keys)
+
+    async def _report(self, node: PlayedNode, entry: dict[str, Any]) -> dict[str, Any]:
+        uid = entry["uid"]
+        state, reason, message = node.verdicts.get(uid, node.default_verdict)
+        report = {"uid": uid, "state": state, "reason": reason, "message": message}
+        if state == "Cached":
+            digest = entry.get("contentDigest") or await self._adopt(entry)
+            report |= {"contentDigest": digest, "tier": "Disk", "progressPercent": 100}
+        return report
+
+    async def _adopt(self, entry: dict[str, Any]) -> str:
+        """Propose what these bytes could be; the first one to say so decides."""
+        uid = Uid(entry["uid"])
+        source = await self.manifests.get_source(uid, entry["sourceDigest"])
+        assert source is not None, entry
+        files = [
+            ContentFile(file.path, file.size_bytes, hashlib.sha256(file.path.encode()).hexdigest())
+            for file in source.files
+        ]
+        adopted = await self.manifests.adopt_content(uid, make_content_manifest(files))
+        return adopted.manifest.digest
+
+    async def _write_status(self, node: PlayedNode) -> None:
+        ready = sum(entry["state"] == "Cached" for entry in node.held.values())
+        status = {
+            "agentVersion": "played",
+            "tiers": [
+                {
+                    "name": "Disk",
+                    "capacityBytes": node.capacity_bytes,
+                    "usedBytes": 0,
+                    "reservedBytes": 0,
+                    "pendingReleaseBytes": 0,
+                }
+            ],
+            "entries": list(node.held.values()),
+            "models": ready,
+            "failed": len(node.held) - ready,
+        }
+        if status == node.written:
+            return
+        await self.kube.apply(
+            CACHE_NODES,
+            {"metadata": {"name": node.name}, "status": status},
+            field_manager=names.MANAGER_AGENT,
+            subresource="status",
+        )
+        node.written = status
+
+    async def _label(self, node: PlayedNode, keys: set[str]) -> None:
+        if keys == node.labels:
+            return
+        metadata = {"name": node.name, "uid": node.uid, "labels": dict.fromkeys(keys, "disk")}
+        await self.kube.apply(
+            NODES, {"metadata": metadata}, field_manager=names.MANAGER_AGENT_LABELS
+        )
+        node.labels = set(keys)
+
+
+async def _bounded(act: Callable[[str], Any], items: Iterable[str], at_once: int = 16) -> None:
+    slots = asyncio.Semaphore(at_once)
+
+    async def run(item: str) -> None:
+        async with slots:
+            await act(item)
+
+    await asyncio.gather(*(run(item) for item in items))
