@@ -121,7 +121,8 @@ def _covers(rule: AllowRule, request: SourceRequest) -> bool:
 
 
 def _matches_any(text: str, globs: Sequence[str]) -> bool:
-    return any(fnmatchcase(text, glob) for glob in globs)
+    # Brackets are those of IPv6 addresses, not sets of characters.
+    return any(fnmatchcase(text, glob.replace("[", "[[]")) for glob in globs)
 
 
 def _has_port(host: str) -> bool:
