@@ -127,13 +127,14 @@ class DiskStore:
         self._step("tree")
         new_tree = self.layout.new_tree(hex_digest)
         files = build_tree(new_tree, tuple(records), self.blobs)
-        record = VersionRecord(manifest.digest, files, (origin,), verified_at=self._clock())
+        now = self._clock()
+        record = VersionRecord(manifest.digest, files, (origin,), verified_at=now)
         self._step("record")
-        write_atomically(self.layout.record(hex_digest), encode_record(record))
+        self._rewrite(record, last_used=now)
         self._step("rename")
         self._swap_in(new_tree, self.layout.version(hex_digest))
         self._step("published")
-        self.catalog.put(StoredVersion.of(record, last_used=self._clock()))
+        self.catalog.put(StoredVersion.of(record, last_used=now))
         self.marks.remove([origin.uid])
 
     def _swap_in(self, new_tree: Path, target: Path) -> None:
