@@ -22,7 +22,7 @@ from modelcache_agent.tiers.recovery import open_store
 from modelcache_agent.tiers.usage import can_tell_use
 from modelcache_api.quantities import format_bytes
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("modelcache_agent.main")
 _EXIT_FAILED = 1
 _EXIT_REFUSED = 2
 # A hung disk or resolver must not hold the process longer than it promises to drain.

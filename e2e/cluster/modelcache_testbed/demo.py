@@ -173,7 +173,7 @@ class Demo:
         mark = agent.log_file.stat().st_size
         agent.start()
         wait_until(
-            lambda: "ready" in agent.log_file.read_bytes()[mark:].decode(errors="replace"),
+            lambda: "labels=1" in agent.log_file.read_bytes()[mark:].decode(errors="replace"),
             seconds=30,
             what=f"the agent of {node} taking its store back",
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from modelcache_testbed.errors import TestbedError
 from modelcache_testbed.folders import state_folder
 from modelcache_testbed.kube_api import Document
 from modelcache_testbed.ports import PortLedger
@@ -27,7 +28,7 @@ AGENT_ACCOUNT = "modelcache-agent"
 _ROOT = Path(__file__).resolve().parents[3]
 _CA_PATH = f"/api/v1/namespaces/{NAMESPACE}/configmaps/modelcache-ca"
 # Loopback is refused by default; the test bed's store lives there.
-_SOURCE_POLICY = '{"rules": [{"namespaces": ["*"], "uriPrefixes": ["s3://"], "loopback": true}]}\n'
+_SOURCE_POLICY = '[{"namespaces": ["*"], "uriPrefixes": ["s3://"], "loopback": true}]\n'
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,12 @@ class Program:
         """The living process, or None."""
         identity = read_pid_file(self.folder / f"{self.name}.pid")
         return identity if identity is not None and identity.is_alive() else None
+
+    def assert_alive(self) -> None:
+        """Raise TestbedError with the end of its log if it has ended by itself."""
+        if self.identity is None:
+            lines = self.log_file.read_text(errors="replace").splitlines()[-5:]
+            raise TestbedError(f"{self.name} has ended: {' | '.join(lines) or 'its log is empty'}")
 
     def start(self) -> ProcessIdentity:
         """Start it unless it runs."""
@@ -174,6 +181,8 @@ class System:
         seen: Document = {}
 
         def is_published() -> bool:
+            for operator in self.operators.values():
+                operator.assert_alive()
             found = self.cluster.api.find(_CA_PATH)
             seen.update(found or {})
             return "ca.crt" in seen.get("data", {})

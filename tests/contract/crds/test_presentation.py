@@ -51,7 +51,7 @@ def test_wide_shows_the_message(crds):
 
 
 def test_category_finds_all_kinds_and_all_finds_none(crds):
-    listed = crds.kubectl("api-resources", "--categories=modelcache", "-o", "name").split()
+    listed = crds.kubectl("api-resources", "--categories=model-cache", "-o", "name").split()
     assert set(listed) == {f"{r.plural}.{r.group}" for r in RESOURCES.values()}
     assert "modelcache.io" not in crds.kubectl("api-resources", "--categories=all", "-o", "name")
 
