@@ -7,6 +7,8 @@ import sys
 from typing import Final
 
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+# Warns that it leaves signals alone, as it should on a thread of its own.
+_MUTED: Final = "kopf._core.reactor.running"
 # Chatty about what our own lines say better.
 _QUIETER: Final = ("kopf", "botocore", "aiohttp", "kubernetes", "urllib3", "asyncio")
 
@@ -29,5 +31,6 @@ def set_up_logs(level: str) -> None:
     formatter = _OneLine(_FORMAT, datefmt="%Y-%m-%dT%H:%M:%S%z")
     handler.setFormatter(formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger(_MUTED).setLevel(logging.ERROR)
     for name in _QUIETER:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))

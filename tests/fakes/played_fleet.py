@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from modelcache_api import names
 from modelcache_api.manifest import ContentFile, make_content_manifest
@@ -59,7 +59,7 @@ class PlayedFleet:
         self._dirty: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
 
-    async def __aenter__(self) -> PlayedFleet:
+    async def __aenter__(self) -> Self:
         self._tasks = [asyncio.create_task(self._watch(), name="fleet-watch")]
         self._tasks += [asyncio.create_task(self._work(), name="fleet-work") for _ in range(8)]
         self._tasks.append(asyncio.create_task(self._renew_for_ever(), name="fleet-leases"))

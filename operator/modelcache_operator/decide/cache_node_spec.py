@@ -75,8 +75,8 @@ def choose_evictable(
 ) -> frozenset[NodeName]:
     """The copies that may be given up: verified ones beyond `min_ready` protected ones.
 
-    Protection does not move while its holder is verified: a copy that was protected a moment ago
-    may already be gone on its node before the one that takes over has heard of it.
+    A copy that may be given up now becomes protected only if no other verified one is left for it:
+    its agent may evict it before it hears of its new part.
     """
     ready = [name for name in live if books[name].has_verified(version)]
     ready.sort(key=lambda name: (name in evictable_now, tie_break(cache, name)))

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from builders import GIB, digest, make_book, make_books, make_entry, make_version
+from modelcache_api.names import EntryState
+from modelcache_operator.decide.cache_node_spec import (
+    PlacedCopy,
+    choose_evictable,
+    make_cache_node_spec,
+)
+from modelcache_operator.decide.world import ObjectKey, Uid
+
+NODE = Uid("uid-n1")
+
+
+def copy(cache: str, version, *, may_be_evicted: bool = False, namespace: str = "search"):
+    return PlacedCopy(ObjectKey(namespace, cache), version, may_be_evicted)
+
+
+def test_an_entry_carries_all_that_an_agent_needs():
+    version = make_version(
+        content_digest=digest("c"), content_manifest_digest=digest("d"), node_label_key="k/l"
+    )
+    spec = make_cache_node_spec(NODE, [copy("c1", version, may_be_evicted=True)])
+    entry = spec.entries[0]
+    assert (entry.uid, entry.source_digest, entry.content_digest) == (
+        "v1",
+        digest("a"),
+        digest("c"),
+    )
+    assert (entry.size_bytes, entry.label_key, entry.evictable) == (GIB, "k/l", True)
+    assert (spec.caches[0].namespace, spec.caches[0].name) == ("search", "c1")
+    assert spec.caches[0].stable_uid == "v1"
+
+
+def test_a_version_that_is_not_resolved_has_nothing_to_fetch():
+    spec = make_cache_node_spec(NODE, [copy("c1", make_version(resolved=False))])
+    assert spec.entries == spec.caches == ()
+
+
+def test_two_caches_of_one_version_share_an_entry_that_both_must_give_up():
+    version = make_version()
+    for first, second, shared in ((True, True, True), (True, False, False), (False, True, False)):
+        copies = [
+            copy("c1", version, may_be_evicted=first),
+            copy("c2", version, may_be_evicted=second),
+        ]
+        spec = make_cache_node_spec(NODE, copies)
+        assert len(spec.entries) == 1
+        assert len(spec.caches) == 2
+        assert spec.entries[0].evictable is shared
+
+
+def test_C33_namespaces_and_names_that_join_alike_stay_apart():
+    one, two = make_version(uid="v1"), make_version(uid="v2")
+    copies = [copy("c", one, namespace="a-b"), copy("b-c", two, namespace="a")]
+    spec = make_cache_node_spec(NODE, copies)
+    assert [(ref.namespace, ref.name, ref.stable_uid) for ref in spec.caches] == [
+        ("a", "b-c", "v2"),
+        ("a-b", "c", "v1"),
+    ]
+
+
+def test_the_order_of_what_comes_in_does_not_matter():
+    copies = [copy(f"c{n}", make_version(f"m{n}", uid=f"v{n}")) for n in range(9)]
+    assert make_cache_node_spec(NODE, copies) == make_cache_node_spec(NODE, reversed(copies))
+
+
+def evictable(states, *, min_ready=1, now=frozenset()):
+    books = make_books(
+        *(make_book(name, entries=[make_entry(state=state)]) for name, state in states.items())
+    )
+    return choose_evictable(
+        Uid("c"), Uid("v1"), states, min_ready=min_ready, evictable_now=now, books=books
+    )
+
+
+CACHED, PENDING = EntryState.CACHED, EntryState.PENDING
+
+
+def test_min_ready_verified_copies_are_protected_and_the_rest_may_go():
+    states = {f"n{n}": CACHED for n in range(5)}
+    for min_ready in (1, 2, 5, 9):
+        assert len(evictable(states, min_ready=min_ready)) == max(0, 5 - min_ready)
+
+
+def test_copies_that_are_not_verified_are_neither_protectors_nor_given_up():
+    assert evictable({"n1": CACHED, "n2": PENDING, "n3": PENDING}) == frozenset()
+
+
+def test_nobody_who_may_be_evicted_already_becomes_a_protector_without_need():
+    states = {f"n{n}": CACHED for n in range(5)}
+    before = evictable(states)
+    assert evictable(states, now=before) == before
+    assert before <= evictable(states | {"n9": CACHED}, now=before)
+
+
+def test_protection_moves_when_its_holder_is_no_longer_verified():
+    before = evictable({"n1": CACHED, "n2": CACHED})
+    (holder,), (other,) = {"n1", "n2"} - before, before
+    assert evictable({holder: PENDING, other: CACHED}, now=before) == frozenset()

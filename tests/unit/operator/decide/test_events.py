@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+
+from builders import make_cache, make_cache_node, make_condition, make_version
+from modelcache_api.names import Condition, Reason
+from modelcache_operator.decide.events import cache_events, node_events, version_events
+
+
+def moving(flag: bool):
+    return make_condition(kind=Condition.RECONCILING, status=str(flag))
+
+
+def told(was, became, *, is_moving=False):
+    return cache_events(make_cache(conditions=was), (*became, moving(is_moving)))
+
+
+CACHED = make_condition(Reason.CACHED, message="2 verified copies")
+DOWNLOADING = make_condition(Reason.DOWNLOADING, "False")
+NEVER = make_condition(Reason.NEVER_FITS, "False", message="too big")
+
+
+@pytest.mark.parametrize(
+    ("was", "became", "is_moving", "expected"),
+    [
+        pytest.param((), (CACHED,), False, ("Cached", False), id="the first verdict"),
+        pytest.param((DOWNLOADING,), (CACHED,), False, ("Cached", False), id="it has become ready"),
+        pytest.param(
+            (DOWNLOADING,), (NEVER,), False, ("NeverFits", True), id="it can never become ready"
+        ),
+        pytest.param(
+            (CACHED,), (DOWNLOADING,), True, ("Downloading", False), id="it is on its way again"
+        ),
+        pytest.param(
+            (CACHED,),
+            (make_condition(Reason.DEGRADED),),
+            False,
+            ("Degraded", True),
+            id="ready, but less than asked for",
+        ),
+        pytest.param((CACHED,), (CACHED,), False, None, id="nothing has changed"),
+        pytest.param(
+            (CACHED,), (make_condition(Reason.CACHED, message="3"),), False, None, id="only words"
+        ),
+        pytest.param(
+            (), (make_condition(Reason.WAITING, "False"),), True, None, id="waiting is no news"
+        ),
+        pytest.param(
+            (),
+            (make_condition(Reason.MODEL_VERSION_NOT_READY, "False"),),
+            True,
+            None,
+            id="nor is a version that is being resolved",
+        ),
+        pytest.param(
+            (),
+            (make_condition(Reason.MODEL_VERSION_NOT_READY, "False"),),
+            False,
+            ("ModelVersionNotReady", True),
+            id="but one that cannot be resolved is",
+        ),
+        pytest.param((CACHED,), (), False, None, id="no verdict at all"),
+    ],
+)
+def test_an_event_follows_when(was, became, is_moving, expected):
+    notes = told(was, became, is_moving=is_moving)
+    assert [(note.reason, note.is_warning) for note in notes] == ([expected] if expected else [])
+
+
+def test_an_event_names_its_object_and_carries_the_message():
+    note = told((), (CACHED,))[0]
+    about = note.regarding
+    assert (about.kind, about.namespace, about.name) == ("ModelCache", "search", "c1")
+    assert note.note == "2 verified copies"
+
+
+def test_events_of_versions_and_nodes():
+    version = version_events(make_version(), (make_condition(Reason.RESOLVED),))[0]
+    assert (version.regarding.kind, version.note) == ("ModelVersion", "Resolved")
+    lost = make_condition(Reason.NODE_LOST, "False")
+    alive = make_condition(Reason.AGENT_ALIVE)
+    node = node_events(make_cache_node(conditions=[alive]), (lost,))[0]
+    assert (node.regarding.kind, node.regarding.namespace) == ("CacheNode", None)
+    assert node.is_warning
+
+
+def test_a_thousand_nodes_that_come_up_are_no_news():
+    assert node_events(make_cache_node(), (make_condition(Reason.AGENT_ALIVE),)) == ()

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from builders import EARLIER, NOW, make_cache_node, make_condition, make_node
+from modelcache_api.names import NODE_LABEL_PREFIX, Condition, Reason
+from modelcache_operator.decide.liveness import Liveness
+from modelcache_operator.decide.node_status import labels_to_remove, make_node_conditions
+
+OURS = NODE_LABEL_PREFIX + "m1-0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("liveness", "expected"),
+    [
+        (Liveness.ALIVE, ("True", Reason.AGENT_ALIVE)),
+        (Liveness.SILENT, ("True", Reason.AGENT_ALIVE)),
+        (Liveness.LOST, ("False", Reason.NODE_LOST)),
+        (Liveness.ABSENT, ("False", Reason.NODE_LOST)),
+    ],
+)
+def test_the_ready_condition_says_whether_the_agent_is_there(liveness, expected):
+    (condition,) = make_node_conditions(make_cache_node(), liveness, NOW)
+    assert (condition.status, condition.reason) == expected
+
+
+def test_conditions_of_others_are_left_to_them_and_times_are_kept():
+    seen = [make_condition(Reason.AGENT_ALIVE), make_condition(kind="Other")]
+    (condition,) = make_node_conditions(make_cache_node(conditions=seen), Liveness.ALIVE, NOW)
+    assert condition.type == Condition.READY
+    assert condition.last_transition_time == EARLIER
+
+
+@pytest.mark.parametrize(
+    ("liveness", "removed"),
+    [
+        (Liveness.ALIVE, ()),
+        (Liveness.SILENT, ()),
+        (Liveness.LOST, (OURS,)),
+        (Liveness.ABSENT, (OURS,)),
+    ],
+)
+def test_C34_labels_that_nobody_answers_for_are_taken_away_and_no_other(liveness, removed):
+    node = make_node(labels={OURS: "disk", "cache.example.com/x": "disk", "pool": "gpu"})
+    assert labels_to_remove(node, liveness) == removed
