@@ -84,8 +84,10 @@ def make_world(
 ) -> World:
     """All inputs of a plan, but for which contents are in use."""
     entries = memory.cache_node.spec.entries if memory.cache_node is not None else ()
+    # An atomic list may name a version twice, a status may not: the first one counts.
+    distinct = {entry.uid: entry for entry in reversed(entries)}
     return World(
-        entries=entries,
+        entries=tuple(reversed(distinct.values())),
         held=survey.held,
         ledger=ledger,
         free_bytes=survey.free_bytes,

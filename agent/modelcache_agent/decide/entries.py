@@ -109,6 +109,9 @@ def _view_flight(flight: Flight) -> EntryView:
 def _view_newcomer(
     draft: Draft, world: World, entry: EntrySpec, setback: Setback | None
 ) -> EntryView:
+    if entry.uid in draft.room.ledger.reservations:
+        message = "waits until the transfer of its former source has ended"
+        return EntryView(entry.uid, EntryState.PENDING, Reason.WAITING, message)
     never = describe_never_fits(entry, world.ledger)
     if never is not None:
         return EntryView(entry.uid, EntryState.FAILED, Reason.NEVER_FITS, never)
