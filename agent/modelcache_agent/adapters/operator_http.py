@@ -1,6 +1,6 @@
 """One HTTPS conversation with the operator: its CA, our token, bounded answers.
 
-OperatorError    as GrantUnavailableError: a reason, a sentence, and when to ask again
+Whatever goes wrong is a GrantUnavailableError: a reason, a sentence, and when to ask again.
 """
 
 from __future__ import annotations
@@ -53,9 +53,7 @@ class OperatorHttp:
         """
         try:
             status, data = await self._exchange(path, body)
-        except ssl.SSLError as error:
-            raise _away(f"TLS with the operator failed: {error.reason or error}") from error
-        except aiohttp.ClientSSLError as error:
+        except (ssl.SSLError, aiohttp.ClientSSLError) as error:
             raise _away(f"TLS with the operator failed: {error}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             what = str(error) or type(error).__name__

@@ -1,0 +1,169 @@
+"""The conversation with the operator, over real HTTPS."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fakes.grants_server import GrantedVersion, GrantsServer
+from fakes.tls_world import PrivateAuthority
+from modelcache_agent.adapters.http_grants import HttpGrants
+from modelcache_agent.adapters.operator_http import OperatorHttp
+from modelcache_agent.fetch import GrantUnavailableError
+from modelcache_api.manifest import make_content_manifest
+from modelcache_api.names import Reason
+from modelcache_api.v1alpha1.cache_node import EntrySpec
+from modelcache_api.wire import WireError
+
+BODIES = {f"part-{number:02}.bin": bytes([number]) * 10 for number in range(7)}
+
+
+@pytest.fixture
+def server():
+    with GrantsServer(lambda uid, path: f"http://store/{uid}/{path}") as server:
+        server.versions["v1"] = GrantedVersion(dict(BODIES))
+        yield server
+
+
+@pytest.fixture
+async def grants(server, tmp_path):
+    (tmp_path / "token").write_text("token-1\n")
+    http = OperatorHttp(
+        server.url, ca_file=server.write_ca(tmp_path), token_file=tmp_path / "token"
+    )
+    yield HttpGrants(http)
+    await http.close()
+
+
+def entry_for(version, uid="v1", **changes):
+    source = version.source
+    entry = EntrySpec(uid=uid, source_digest=source.digest, size_bytes=source.size_bytes)
+    return entry.model_copy(update=changes)
+
+
+async def refusal(awaitable) -> GrantUnavailableError:
+    with pytest.raises(GrantUnavailableError) as caught:
+        await awaitable
+    return caught.value
+
+
+async def test_all_pages_are_read_and_checked(server, grants):
+    server.page_files = 3
+    version = server.versions["v1"]
+    opened = await grants.open(entry_for(version))
+    assert opened.source == version.source
+    assert (opened.contents, opened.content_digest) == ({}, None)
+    assert len(server.requests) == 3
+    assert (await grants.current("v1", "part-06.bin")).url == "http://store/v1/part-06.bin"
+
+
+async def test_known_content_comes_with_the_grant(server, grants):
+    version = server.versions["v1"]
+    version.knows_content = True
+    opened = await grants.open(entry_for(version))
+    assert opened.contents == version.contents
+    assert opened.content_digest == version.content_digest
+
+
+async def test_a_refresh_is_shared_by_all_who_ask_at_once(server, grants):
+    await grants.open(entry_for(server.versions["v1"]))
+    before = len(server.requests)
+    old = await grants.current("v1", "part-03.bin")
+    fresh = await asyncio.gather(*(grants.refresh("v1", "part-03.bin") for _ in range(5)))
+    assert len(server.requests) == before + 1
+    assert fresh[0].expires_at > old.expires_at
+    assert len({id(file) for file in fresh}) == 1
+
+
+async def test_the_token_is_read_anew_for_each_request(server, grants, tmp_path):
+    await grants.open(entry_for(server.versions["v1"]))
+    (tmp_path / "token").write_text("token-2")
+    await grants.refresh("v1", "part-00.bin")
+    assert server.tokens == ["token-1", "token-2"]
+
+
+@pytest.mark.parametrize(
+    ("bodies", "changes", "reason", "says"),
+    [
+        pytest.param(BODIES, {"source_digest": "sha256:" + "0" * 64}, Reason.SOURCE_CHANGED,
+                     "sourceDigest", id="another source than the entry's"),
+        pytest.param(BODIES, {"size_bytes": 5}, Reason.GRANT_REFUSED, "reserves 5",
+                     id="more bytes than were reserved"),
+        pytest.param({"../x": b"x"}, {}, Reason.UNSAFE_KEY, "unsafe path", id="a path that leaves"),
+        pytest.param({"a": b"x", "a/b": b"y"}, {}, Reason.UNSAFE_KEY, "folder",
+                     id="a file that is a folder"),
+        pytest.param({}, {}, Reason.GRANT_REFUSED, "no files", id="nothing"),
+    ],
+)  # fmt: skip
+async def test_a_grant_for_something_else_is_refused_before_any_byte(
+    server, grants, bodies, changes, reason, says
+):
+    version = server.versions["v1"] = GrantedVersion(bodies)
+    error = await refusal(grants.open(entry_for(version, **changes)))
+    assert error.reason is reason
+    assert says in error.message
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (500, Reason.OPERATOR_UNREACHABLE),
+        (503, Reason.OPERATOR_UNREACHABLE),
+        (429, Reason.OPERATOR_UNREACHABLE),
+        (401, Reason.GRANT_REFUSED),
+        (403, Reason.GRANT_REFUSED),
+        (302, Reason.GRANT_REFUSED),
+    ],
+)
+async def test_statuses_become_reasons(server, grants, status, reason):
+    server.failing_status = status
+    error = await refusal(grants.open(entry_for(server.versions["v1"])))
+    assert error.reason is reason
+    assert str(status) in error.message
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [("SourceGone", Reason.SOURCE_GONE), ("FromTheFuture", Reason.GRANT_REFUSED)],
+)
+async def test_the_operators_reason_is_passed_on(server, grants, said, reason):
+    server.versions["v1"].error = WireError(reason=said, message="it is so")
+    error = await refusal(grants.open(entry_for(server.versions["v1"])))
+    assert (error.reason, error.message) == (reason, "it is so")
+
+
+async def test_an_operator_that_is_away(server, tmp_path):
+    http = OperatorHttp("https://127.0.0.1:9", ca_file=server.write_ca(tmp_path), token_file=None)
+    error = await refusal(HttpGrants(http).open(entry_for(server.versions["v1"])))
+    await http.close()
+    assert error.reason is Reason.OPERATOR_UNREACHABLE
+    assert error.retry_after_seconds == 10.0
+
+
+async def test_a_foreign_authority_is_not_trusted_and_a_replaced_file_is(server, grants, tmp_path):
+    ca = tmp_path / "operator-ca.crt"
+    ca.write_bytes(PrivateAuthority().pem)
+    error = await refusal(grants.open(entry_for(server.versions["v1"])))
+    assert error.reason is Reason.OPERATOR_UNREACHABLE
+    assert "TLS" in error.message
+    assert server.requests == []
+    ca.write_bytes(server.authority.pem)
+    await grants.open(entry_for(server.versions["v1"]))
+
+
+async def test_the_first_proposal_is_adopted_and_a_different_one_refused(server, grants):
+    version = server.versions["v1"]
+    entry = entry_for(version)
+    content = make_content_manifest(version.contents.values())
+    assert await grants.propose(entry, content) == content.digest
+    other = make_content_manifest(GrantedVersion({"a": b"z"}).contents.values())
+    error = await refusal(grants.propose(entry, other))
+    assert error.reason is Reason.DIGEST_MISMATCH
+
+
+async def test_urls_are_forgotten(server, grants):
+    await grants.open(entry_for(server.versions["v1"]))
+    grants.forget("v1")
+    error = await refusal(grants.current("v1", "part-00.bin"))
+    assert error.reason is Reason.GRANT_REFUSED

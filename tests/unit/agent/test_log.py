@@ -1,0 +1,24 @@
+"""One event, one line."""
+
+from __future__ import annotations
+
+import logging
+
+from modelcache_agent.log import LineFormatter
+
+
+def line(message, *args, **more) -> str:
+    record = logging.LogRecord("modelcache_agent.loop", 20, "f", 1, message, args, None, **more)
+    return LineFormatter().format(record)
+
+
+def test_time_level_name_and_text():
+    text = line("uid=%s", "u1")
+    assert text.endswith("Z info loop: uid=u1")
+
+
+def test_hostile_text_stays_in_its_line():
+    text = line("key=%s", "a\nERROR fake: \x1b[31m")
+    assert "\n" not in text
+    assert "\x1b" not in text
+    assert "a\\nERROR" in text

@@ -1,0 +1,52 @@
+"""Series describe what is there."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from modelcache_agent.adapters.prometheus import PrometheusMetrics
+from modelcache_agent.decide.actions import EntryView
+from modelcache_agent.decide.ledger import Ledger
+from modelcache_agent.fetch import FetchCounters
+from modelcache_api.names import EntryState, Reason
+
+
+def scrape(metrics) -> dict:
+    samples = {}
+    for family in text_string_to_metric_families(metrics.render().decode()):
+        for sample in family.samples:
+            samples[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+    return samples
+
+
+def test_the_book_and_the_entries():
+    metrics = PrometheusMetrics(FetchCounters)
+    view = EntryView("uid-1", EntryState.FAILED, Reason.NOT_A_MODEL, "it is an HTML page")
+    metrics.observe((view,), Ledger(100, quarantined_bytes=7), 55, 3)
+    metrics.count_failure(Reason.NOT_A_MODEL)
+    metrics.count_write("labels", succeeded=True)
+    samples = scrape(metrics)
+    assert samples["modelcache_agent_disk_bytes", (("kind", "free"),)] == 55
+    assert samples["modelcache_agent_entries", (("state", "Failed"),)] == 1
+    assert samples["modelcache_agent_entry_reasons", (("reason", "NotAModel"),)] == 1
+    assert samples["modelcache_agent_node_labels", ()] == 3
+    assert samples["modelcache_agent_failures_total", (("reason", "NotAModel"),)] == 1
+    assert (
+        samples["modelcache_agent_api_writes_total", (("outcome", "ok"), ("target", "labels"))] == 1
+    )
+
+
+def test_C44_series_of_what_is_gone_vanish_and_no_label_is_free_text():
+    metrics = PrometheusMetrics(FetchCounters)
+    metrics.observe((), Ledger(100), 0, 0)
+    base = len(scrape(metrics))
+    for number in range(50):
+        reason = list(Reason)[number % len(Reason)]
+        view = EntryView(f"uid-{number}", EntryState.FAILED, reason, f"text {number}")
+        metrics.observe((view,), Ledger(100), 0, 0)
+        assert len(scrape(metrics)) == base + 1
+    metrics.observe((), Ledger(100), 0, 0)
+    samples = scrape(metrics)
+    assert len(samples) == base
+    words = {value for _name, labels in samples for _key, value in labels}
+    assert not any(word.startswith(("uid-", "text")) for word in words)

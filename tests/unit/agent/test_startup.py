@@ -1,0 +1,65 @@
+"""Refusals before anything is written: one line, the option, the cure."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from modelcache_agent.config import ConfigError
+from modelcache_agent.startup import check_store_folder, choose_capacity
+
+
+def test_a_missing_folder(tmp_path):
+    with pytest.raises(ConfigError, match=r"--store .*none is missing: create the folder"):
+        check_store_folder(tmp_path / "none", require_mountpoint=False)
+
+
+def test_C38_a_dangling_link(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "none")
+    with pytest.raises(ConfigError, match="is a dangling link"):
+        check_store_folder(tmp_path / "link", require_mountpoint=False)
+
+
+def test_a_file(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="is no folder"):
+        check_store_folder(tmp_path / "file", require_mountpoint=False)
+
+
+def test_a_missing_mount_keeps_the_root_disk_empty(tmp_path):
+    if tmp_path.stat().st_dev != Path("/").stat().st_dev:
+        pytest.skip("the temporary folder lies on a disk of its own")
+    with pytest.raises(ConfigError, match=r"root file system.*mount the disk"):
+        check_store_folder(tmp_path, require_mountpoint=True)
+
+
+def test_the_capacity_is_checked_against_the_file_system(tmp_path):
+    assert choose_capacity(tmp_path, 4096) == 4096
+    with pytest.raises(ConfigError, match=r"--capacity .* is more than the file system"):
+        choose_capacity(tmp_path, 1 << 60)
+    space = os.statvfs(tmp_path)
+    assert choose_capacity(tmp_path, None) == int(space.f_blocks * space.f_frsize * 0.9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        pytest.param([], "--store (or MODELCACHE_AGENT_STORE) is missing", id="no option"),
+        pytest.param(["--store={tmp}/none"], "is missing: create the folder", id="no folder"),
+        pytest.param(["--store={tmp}"], "not empty and not a store", id="somebody's folder"),
+    ],
+)
+def test_the_process_refuses_in_one_line_with_code_2(tmp_path, arguments, says):
+    (tmp_path / "precious").touch()
+    ready = ["--operator-url=https://o", "--node-name=n", "--node-uid=u"]
+    command = [sys.executable, "-m", "modelcache_agent", *ready]
+    command += [argument.format(tmp=tmp_path) for argument in arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={})
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
