@@ -1,7 +1,8 @@
-"""What a test of the fetch engine needs: grants, jobs, a quick configuration, bodies of any size."""
+"""What tests of the fetch engine need: grants, jobs, a quick configuration, bodies of any size."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import hashlib
 import random
@@ -34,6 +35,12 @@ QUICK = FetchConfig(
 
 def quick(**changes: object) -> FetchConfig:
     return dataclasses.replace(QUICK, **changes)
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    """Wait for something that only another thread can bring about."""
+    while not reached():  # noqa: ASYNC110
+        await asyncio.sleep(0.002)
 
 
 def random_body(size: int, seed: int = 0) -> bytes:

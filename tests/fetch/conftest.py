@@ -3,6 +3,7 @@ from __future__ import annotations
 import secrets
 
 import pytest
+
 from fakes.fault_proxy import FaultProxy
 from fakes.fetch_world import S3World
 from fakes.range_server import RangeServer

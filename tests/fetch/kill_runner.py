@@ -9,7 +9,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fakes.fetch_world import Grants, make_job, quick
-
 from modelcache_agent.fetch import FetchEngine
 from modelcache_api.manifest import SourceFile
 

@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
-from fakes.fault_proxy import Fault
-from fakes.fetch_world import Grants, make_job, plain_url, quick, random_body
-from fakes.range_server import Served
 
+from fakes.fault_proxy import Fault
+from fakes.fetch_world import Grants, make_job, plain_url, quick, random_body, until
+from fakes.range_server import Served
+from modelcache_agent.decide.transfer_plan import StallPolicy
 from modelcache_agent.fetch import FetchCancelledError, FetchEngine
 from modelcache_api.manifest import PIECE_BYTES, SourceFile
 
@@ -36,9 +37,7 @@ async def fetch_once(grants, job, config=None):
 async def test_C12_partial_of_another_version_is_dropped(s3, s3_proxy, tmp_path, new_size):
     old, new = random_body(40 * MIB, 1), random_body(new_size, 2)
     sources = {"m.bin": s3.put("m.bin", old)}
-    s3_proxy.script("m.bin", Fault(close_after=0), every=1)
     job = make_job(sources, tmp_path / "p")
-    s3_proxy.heal()
     # A first try that breaks after 24 MiB and gives up there.
     s3_proxy.script("m.bin", Fault(close_after=24 * MIB), times=1)
     s3_proxy.script("m.bin", Fault(close_after=0))
@@ -69,7 +68,7 @@ async def test_C12_source_replaced_between_two_parts_is_an_error_never_a_mixture
     s3_proxy.script("m.bin", Fault(), times=1)
     s3_proxy.script("m.bin", Fault(hook=replace), times=1)
     outcome, _ = await fetch_once(
-        s3.grants(sources), make_job(sources, tmp_path / "p"), quick(streams=1)
+        s3.grants(sources), make_job(sources, tmp_path / "p"), quick(streams=1, stall=StallPolicy())
     )
     assert outcome.failure is not None
     assert outcome.failure.reason == "SourceChanged"
@@ -77,34 +76,31 @@ async def test_C12_source_replaced_between_two_parts_is_an_error_never_a_mixture
     assert outcome.failure.retry_after_seconds is None
 
 
+def run_and_kill(arguments, reached):
+    """Run the engine in a child until `reached()`, then SIGKILL it; True if it got to the end."""
+    child = subprocess.Popen([sys.executable, str(RUNNER), *map(str, arguments)])
+    try:
+        while child.poll() is None and not reached():
+            time.sleep(0.001)
+    finally:
+        child.kill()
+        child.wait()
+    return child.returncode == 0
+
+
 @pytest.mark.parametrize("percent", [1, 50, 99])
-async def test_C13_killed_in_the_middle_resumes_to_the_right_hash(
-    s3, s3_proxy, tmp_path, percent
-):
+async def test_C13_killed_in_the_middle_resumes_to_the_right_hash(s3, s3_proxy, tmp_path, percent):
     body = random_body(90 * MIB, percent)
     sources = {"m.bin": s3.put("m.bin", body)}
     directory = tmp_path / "p"
-    streams = 2
+    arguments = [directory, s3.url("m.bin"), len(body), sources["m.bin"].etag, 2]
+    # Slow enough to be caught in the middle, quick enough not to wait for.
+    s3_proxy.script("m.bin", Fault(trickle=(MIB, 0.004)))
+    target = len(body) * percent // 100
     for _ in range(2):
-        s3_proxy.heal()
-        # Slow enough to be caught in the middle, quick enough not to wait for.
-        s3_proxy.script("m.bin", Fault(trickle=(MIB, 0.004)))
-        before = s3_proxy.total_bytes
-        arguments = [str(directory), s3.url("m.bin"), str(len(body)), sources["m.bin"].etag]
-        child = subprocess.Popen(
-            [sys.executable, str(RUNNER), *arguments, str(streams)], stdout=subprocess.PIPE
-        )
-        try:
-            target = len(body) * percent // 100
-            # A child that resumes needs fewer bytes; then the kill comes at its end instead.
-            while s3_proxy.total_bytes - before < target and child.poll() is None:
-                time.sleep(0.001)
-        finally:
-            child.kill()
-            child.wait()
-            child.stdout.close()
-        if child.returncode == 0:
-            break
+        # The second child resumes, needs fewer bytes, and so is killed later or not at all.
+        goal = s3_proxy.total_bytes + target
+        await asyncio.to_thread(run_and_kill, arguments, lambda: s3_proxy.total_bytes >= goal)  # noqa: B023
     s3_proxy.heal()
     outcome, _ = await fetch_once(s3.grants(sources), make_job(sources, directory))
 
@@ -118,15 +114,12 @@ async def test_C13_kill_costs_at_most_one_part_per_stream(s3, s3_proxy, tmp_path
     sources = {"m.bin": s3.put("m.bin", body)}
     streams = 2
     s3_proxy.script("m.bin", Fault(trickle=(MIB, 0.005)))
-    arguments = [str(tmp_path / "p"), s3.url("m.bin"), str(len(body)), sources["m.bin"].etag]
-    child = subprocess.Popen([sys.executable, str(RUNNER), *arguments, str(streams)])
-    try:
-        while s3_proxy.total_bytes < len(body) // 2:
-            assert child.poll() is None
-            time.sleep(0.001)
-    finally:
-        child.kill()
-        child.wait()
+    arguments = [tmp_path / "p", s3.url("m.bin"), len(body), sources["m.bin"].etag, streams]
+    half = len(body) // 2
+    finished = await asyncio.to_thread(
+        run_and_kill, arguments, lambda: s3_proxy.total_bytes >= half
+    )
+    assert not finished
     s3_proxy.heal()
     outcome, counters = await fetch_once(
         s3.grants(sources), make_job(sources, tmp_path / "p"), quick(streams=streams)
@@ -134,7 +127,7 @@ async def test_C13_kill_costs_at_most_one_part_per_stream(s3, s3_proxy, tmp_path
     assert outcome.files[0].sha256 == hashlib.sha256(body).hexdigest()
     # Bytes in the sockets at the moment of the kill were sent, but never arrived.
     kept = len(body) - counters.network_bytes
-    assert kept >= len(body) // 2 - streams * 2 * PIECE_BYTES
+    assert kept >= half - streams * 2 * PIECE_BYTES
     assert counters.proved_bytes >= kept
 
 
@@ -216,12 +209,11 @@ async def test_cancel_is_prompt_and_leaves_a_resumable_state(server, proxy, tmp_
     sources = {"m.bin": SourceFile("m.bin", len(body), '"v1"')}
     job = make_job(sources, tmp_path / "p")
     proxy.script("m.bin", Fault(stall_after=20 * MIB))
-    config = quick(streams=2, stall=quick().stall.__class__(window_seconds=60))
+    config = quick(streams=2, stall=StallPolicy(window_seconds=60))
     grants = Grants(sources, plain_url(proxy.endpoint))
     async with FetchEngine(grants, config) as engine:
         running = asyncio.create_task(engine.fetch(job))
-        while engine.counters().network_bytes < 16 * MIB:
-            await asyncio.sleep(0.005)
+        await until(lambda: engine.counters().network_bytes >= 16 * MIB)
         began = time.monotonic()
         await engine.cancel("uid-1")
         assert time.monotonic() - began < 1.0

@@ -92,6 +92,7 @@ class FileState:
         self.grant_was_refreshed = False
         self.failures = 0
         self.not_before = 0.0
+        self.mismatched.clear()
         self.is_revived = True
 
     def written_down(self) -> dict[int, bytes] | None:

@@ -39,6 +39,12 @@ def refuse_foreign_beginning(file: FileState, view: memoryview) -> None:
     file.content_checked = True
 
 
+def discard_file(file: FileState) -> None:
+    """Remove what is on disk of a file whose bytes are of no use."""
+    file.partial.discard()
+    file.journal.discard()
+
+
 def finish_file(scheduler: Scheduler, file: FileState) -> None:
     """Verify the whole file and make it durable.
 
@@ -52,8 +58,14 @@ def finish_file(scheduler: Scheduler, file: FileState) -> None:
     if not file.content_checked:
         fault = describe_content_fault(file.path, file.size_bytes, file.partial.read_bytes)
         if fault is not None:
+            discard_file(file)
             raise _not_a_model(file, fault)
-    file.partial.sync()
+    try:
+        file.partial.sync()
+    except RefusalError:
+        # The kernel reports a lost write once and then calls the page clean: trust none of it.
+        discard_file(file)
+        raise
     file.fingerprint = file.partial.fingerprint()
     file.partial.close()
     file.journal.close()
@@ -69,11 +81,13 @@ def finish_file(scheduler: Scheduler, file: FileState) -> None:
 
 def _refuse_digest(scheduler: Scheduler, file: FileState, found: str, expected: str) -> None:
     file.digest_retries += 1
-    cure = Cure.NONE
     if file.digest_retries == 1:
         file.journal.start()
         scheduler.restart_file(file)
         cure = Cure.RETRY
+    else:
+        discard_file(file)
+        cure = Cure.NONE
     message = f"{quote(file.path)}: the file has sha256 {found}, expected {expected}"
     raise RefusalError(Refusal(Reason.DIGEST_MISMATCH, message, cure))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.transfer_plan import piece_length
 from modelcache_agent.fetch.file_state import HASHED, READY, FileState, Phase
@@ -43,6 +43,7 @@ class ProvePiece:
     piece: int
 
 
+_USABLE: Final = (Phase.CLOSED, Phase.OPEN)
 Task = OpenFile | FetchPart | ProvePiece
 
 
@@ -88,7 +89,7 @@ class JobState:
         if self.is_stopped or now < self.not_before:
             return None
         ready = sorted(
-            (f for f in self.open if f.phase is Phase.OPEN and now >= f.not_before),
+            (f for f in self.open if f.phase in _USABLE and now >= f.not_before),
             key=lambda file: (file.streams, file.size_bytes),
         )
         idle = [file for file in ready if file.streams == 0]
@@ -100,6 +101,9 @@ class JobState:
 
     def _task_of(self, files: list[FileState], streams: int, part_pieces: int) -> Task | None:
         for file in files:
+            if file.phase is Phase.CLOSED:  # opening it failed before
+                file.phase = Phase.OPENING
+                return OpenFile(self, file)
             piece = file.take_proof(window=streams)
             if piece is not None:
                 return ProvePiece(self, file, piece)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.transfer_plan import piece_length
 from modelcache_agent.fetch.buffers import ALIGNMENT
-from modelcache_agent.fetch.refusal import Refusal, RefusalError, quote
+from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
 from modelcache_api.manifest import PIECE_BYTES
 from modelcache_api.names import Reason
 
@@ -43,6 +43,15 @@ class Fingerprint:
     inode: int
     size_bytes: int
     mtime_ns: int
+
+
+def describe_store_error(source_path: str, error: OSError) -> Refusal:
+    """What an error of the store's file system means. Only its owner can make room or mend it."""
+    name, cause = quote(source_path), error.strerror or type(error).__name__
+    if error.errno in _NO_SPACE:
+        message = f"{name}: the store's file system is full: {cause}"
+        return Refusal(Reason.INSUFFICIENT_SPACE, message, Cure.NONE)
+    return Refusal(Reason.STORE_ERROR, f"{name}: the store's file system failed: {cause}")
 
 
 class PartialFile:
@@ -175,16 +184,14 @@ class PartialFile:
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def _refusal(self, error: OSError, verb: str) -> Refusal:
-        name = quote(self._source_path)
-        if error.errno in _NO_SPACE:
-            needed, free = self._space()
-            return Refusal(
-                Reason.INSUFFICIENT_SPACE,
-                f"{name}: {self._size} bytes cannot be {verb}: {needed} more are needed,"
-                f" {free} are free on the store's file system",
-            )
-        cause = error.strerror or type(error).__name__
-        return Refusal(Reason.STORE_ERROR, f"{name}: the partial file cannot be {verb}: {cause}")
+        if error.errno not in _NO_SPACE:
+            return describe_store_error(self._source_path, error)
+        needed, free = self._space()
+        message = (
+            f"{quote(self._source_path)}: {self._size} bytes cannot be {verb}: {needed} more are"
+            f" needed, {free} are free on the store's file system"
+        )
+        return Refusal(Reason.INSUFFICIENT_SPACE, message, Cure.NONE)
 
     def _space(self) -> tuple[int, int]:
         folder = os.statvfs(self.location.parent)

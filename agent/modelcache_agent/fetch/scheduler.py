@@ -194,6 +194,8 @@ class Scheduler:
         """Pause the file and let it try again, or stop the job, by cure and budget."""
         now = self._clock.monotonic()
         with self._changed:
+            if file.phase is Phase.OPENING:
+                file.phase = Phase.CLOSED
             verdict = self._judge(job, file, refusal)
             if verdict is None:
                 self._counters.add_retry(refusal.reason)
@@ -210,7 +212,7 @@ class Scheduler:
         file.failures += 1
         job.failures += 1
         attempts = _MAX_SKEW_RETRIES if refusal.reason is Reason.CLOCK_SKEW else None
-        if refusal.cure is Cure.NONE:
+        if refusal.cure is Cure.NONE or file.phase is Phase.FINISHING:
             spent = True
         elif refusal.cure is Cure.REFRESH:
             spent = file.grant_was_refreshed

@@ -7,15 +7,18 @@ the streams share the machine's cores.
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
 from modelcache_agent.decide.transfer_plan import piece_length
 from modelcache_agent.fetch.connection import ConnectionCache
-from modelcache_agent.fetch.finish import finish_file, refuse_foreign_beginning
+from modelcache_agent.fetch.file_state import BUSY
+from modelcache_agent.fetch.finish import discard_file, finish_file, refuse_foreign_beginning
 from modelcache_agent.fetch.job_state import FetchPart, OpenFile, ProvePiece
 from modelcache_agent.fetch.part_reader import PartReader, RangesIgnoredError
+from modelcache_agent.fetch.partial import describe_store_error
 from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
 from modelcache_agent.fetch.scheduler import StoppedError
 from modelcache_agent.fetch.verdict import Ask
@@ -23,6 +26,8 @@ from modelcache_api.manifest import PIECE_BYTES
 from modelcache_api.names import Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from modelcache_agent.fetch.buffers import Buffer
     from modelcache_agent.fetch.clock import Clock
     from modelcache_agent.fetch.config import FetchConfig
@@ -65,6 +70,9 @@ class Stream:
                 pass
             except RefusalError as error:
                 self._scheduler.attempt_failed(task.job, task.file, error.refusal)
+            except OSError as error:  # the network's were refusals by now: this is the store
+                refusal = describe_store_error(task.file.path, error)
+                self._scheduler.attempt_failed(task.job, task.file, refusal)
             except Exception as error:  # noqa: BLE001 - a bug costs its job, never the stream
                 _log.exception("a stream failed unexpectedly")
                 message = f"{quote(task.file.path)}: internal error: {type(error).__name__}"
@@ -97,30 +105,26 @@ class Stream:
             file.partial.open()
         except RefusalError as error:
             if error.refusal.reason is Reason.INSUFFICIENT_SPACE:
-                file.partial.discard()
-                file.journal.discard()
+                discard_file(file)
             raise
         file.journal.resume(revived or known or {})
         self._scheduler.opened(file, known)
 
     def _prove(self, job: JobState, file: FileState, piece: int) -> None:
-        delivered = False
-        buffer = None
+        length = piece_length(file.size_bytes, piece)
         try:
             buffer = self._scheduler.acquire(job, file, piece)
-            length = piece_length(file.size_bytes, piece)
-            count = file.partial.read(piece, buffer)
-            self._counters.add("proved_bytes", count)
-            digest = blake3(buffer.view[:length]).digest()
+            with self._released_on_error(buffer, length):
+                count = file.partial.read(piece, buffer)
+                self._counters.add("proved_bytes", count)
+                digest = blake3(buffer.view[:length]).digest()
             if count == length and digest == file.digests[piece]:
-                delivered = True
                 self._deliver(job, file, piece, digest, buffer)
             else:
                 self._scheduler.release(buffer)
                 self._counters.add("refetched_bytes", length)
         finally:
-            if not delivered:
-                self._scheduler.give_up(file, piece, piece + 1)
+            self._scheduler.give_up(file, piece, piece + 1)
 
     def _fetch(self, job: JobState, file: FileState, first: int, end: int) -> None:
         """Read the pieces [first, end) by one request."""
@@ -153,7 +157,7 @@ class Stream:
     ) -> None:
         length = piece_length(file.size_bytes, piece)
         buffer = self._scheduler.acquire(job, file, piece)
-        try:
+        with self._released_on_error(buffer, length):
             view = buffer.view[:length]
             reader.read(view, piece * PIECE_BYTES)
             if is_last:
@@ -162,17 +166,31 @@ class Stream:
             self._check_piece(file, piece, digest)
             if piece == 0:
                 refuse_foreign_beginning(file, view)
-            file.partial.write(piece, buffer)
+            is_new = file.states[piece] == BUSY
+            if is_new:
+                file.partial.write(piece, buffer)
+                file.journal.append(piece, digest)
+        if is_new:
+            self._deliver(job, file, piece, digest, buffer)
+        else:
+            # Read on the way to a later one; what is verified is never written again.
+            self._counters.add("refetched_bytes", length)
+            self._scheduler.release(buffer)
+
+    @contextmanager
+    def _released_on_error(self, buffer: Buffer, length: int) -> Iterator[None]:
+        try:
+            yield
         except BaseException:
             self._counters.add("refetched_bytes", length)
             self._scheduler.release(buffer)
             raise
-        file.journal.append(piece, digest)
-        self._deliver(job, file, piece, digest, buffer)
 
     def _check_piece(self, file: FileState, piece: int, digest: bytes) -> None:
-        """Compare with the content manifest; one mismatch is a retry, the second is final."""
+        """Compare with what is known; one mismatch is a retry, the second is final."""
         expected = file.expected_piece(piece)
+        if file.states[piece] != BUSY:
+            expected = file.digests[piece]
         if expected is None or digest == expected:
             return
         again = piece in file.mismatched
