@@ -156,7 +156,7 @@ _OPTIONS: Final = {
     ),
     "workers": _Option("--workers", "8", _parse_positive, "keys worked on at once"),
     "api_writes_per_second": _Option(
-        "--api-writes-per-second", "100", _parse_rate, "writes that the API server is asked to bear"
+        "--api-writes-per-second", "200", _parse_rate, "writes that the API server is asked to bear"
     ),
     "source_policy": _Option(
         "--source-policy", "", _parse_path, "file with the sources that are allowed beyond default"

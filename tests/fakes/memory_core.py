@@ -1,0 +1,314 @@
+"""The leader's core on a cluster in memory: no API server, no clock, no tasks.
+
+Writes go through the real watch cache, as answers of the API server do, and are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from builders import GIB, NOW, digest, make_cache, make_cache_node, make_entry, make_node
+from builders import make_version
+from modelcache_api.manifest import (
+    ContentFile,
+    SourceFile,
+    make_content_manifest,
+    make_source_manifest,
+)
+from modelcache_api.names import EntryState
+from modelcache_api.v1alpha1.cache_node import CacheNodeSpec
+from modelcache_operator.adapters.parsing import Observed, ObservedKind
+from modelcache_operator.adapters.watch_cache import WatchCache
+from modelcache_operator.agents import Agents
+from modelcache_operator.assignments import Assignments
+from modelcache_operator.books import NodeBooks
+from modelcache_operator.changes import View
+from modelcache_operator.decide.events import EventNote
+from modelcache_operator.decide.liveness import LivenessLimits
+from modelcache_operator.decide.world import AgentLeaseView, NodeName, ObjectKey, Uid
+from modelcache_operator.keys import Key
+from modelcache_operator.memory import Memory
+from modelcache_operator.ports.manifests import AdoptedContent
+from modelcache_operator.reconcile import Reconciler
+from modelcache_operator.reconcilers.caches import CacheReconciler
+from modelcache_operator.reconcilers.nodes import NodeReconciler
+from modelcache_operator.reconcilers.orphans import OrphanSweep
+from modelcache_operator.reconcilers.versions import VersionReconciler
+from modelcache_operator.resolving import Resolver
+from modelcache_operator.routing import Router
+
+_MAX_STEPS = 200_000
+_KINDS = {
+    "ModelVersionView": ObservedKind.MODEL_VERSIONS,
+    "ModelCacheView": ObservedKind.MODEL_CACHES,
+    "CacheNodeView": ObservedKind.CACHE_NODES,
+    "NodeView": ObservedKind.NODES,
+}
+
+
+class MemoryClock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self):
+        return NOW + timedelta(seconds=int(self.seconds))
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class KeySet:
+    """Stands in for the work queue: an ordered set. Delays are remembered, not waited for."""
+
+    def __init__(self) -> None:
+        self.keys: dict[Key, None] = {}
+        self.later: dict[Key, float] = {}
+
+    def add(self, key: Key, *, after_seconds: float = 0.0) -> None:
+        if after_seconds > 1.0:
+            self.later[key] = after_seconds
+        else:
+            self.keys[key] = None
+
+    def pop(self) -> Key:
+        key = next(iter(self.keys))
+        del self.keys[key]
+        return key
+
+
+class MemorySources:
+    def __init__(self) -> None:
+        self.failures: dict[str, Exception] = {}
+        self.listed: list[str] = []
+
+    async def resolve(self, version):
+        self.listed.append(version.key.name)
+        if error := self.failures.get(version.key.name):
+            raise error
+        return make_source_manifest([SourceFile("model.bin", GIB, etag=version.uid)])
+
+
+class MemoryManifests:
+    def __init__(self) -> None:
+        self.sources: dict[Uid, Any] = {}
+        self.contents: dict[Uid, AdoptedContent] = {}
+
+    async def put_source(self, uid, manifest):
+        self.sources[uid] = manifest
+
+    async def get_content(self, uid):
+        return self.contents.get(uid)
+
+    def adopt(self, uid: Uid) -> str:
+        manifest = make_content_manifest([ContentFile("model.bin", GIB, uid.encode().hex())])
+        self.contents.setdefault(uid, AdoptedContent(manifest, digest("d")))
+        return self.contents[uid].manifest.digest
+
+    async def delete(self, uid):
+        self.sources.pop(uid, None)
+        self.contents.pop(uid, None)
+
+    async def uids(self):
+        return frozenset(self.sources) | frozenset(self.contents)
+
+
+class MemoryCore:
+    """One leader. `settle` works off every key; agents are played by `agents_act`."""
+
+    def __init__(self, world: MemoryWorld) -> None:
+        self.world = world
+        self.cache = world.cache
+        self.clock = world.clock
+        self.queue, self.resolve_queue = KeySet(), KeySet()
+        self.agents = Agents(self.cache, self.clock, LivenessLimits.of(300))
+        self.assignments = Assignments()
+        books = NodeBooks(self.cache, self.agents, self.assignments)
+        self.memory = Memory(self.assignments, self.agents, books)
+        self.router = Router(self.cache, self.memory, self.queue)
+        self.resolver = Resolver(
+            self.cache,
+            world.sources,
+            world.manifests,
+            self.clock,
+            self.resolve_queue,
+            lambda _low, _high: 1.0,
+            self.queue.add,
+        )
+        shared = (world, world, self.clock)
+        self.reconciler = Reconciler(
+            VersionReconciler(self.cache, self.memory, *shared, self.resolver, world.manifests),
+            CacheReconciler(self.cache, self.memory, self.router, *shared),
+            NodeReconciler(self.cache, self.memory, self.router, *shared),
+            OrphanSweep(self.cache, world.manifests),
+        )
+        self.runs: Counter[str] = Counter()
+
+    def begin(self) -> None:
+        """A term of leadership begins, as in `leading.Term`."""
+        self.memory.begin_term(self.cache)
+        self.cache.subscribe(self.router.on_change)
+        self.list_leases()
+        self.router.look_at_everything()
+        self.settle()
+
+    def end(self) -> None:
+        self.cache.unsubscribe(self.router.on_change)
+
+    def list_leases(self) -> None:
+        self.router.on_liveness(self.agents.note(self.world.leases.values()))
+
+    def settle(self) -> None:
+        """Work off all keys, with the agents acting in between, until nothing moves."""
+        asyncio.run(self._settle())
+
+    async def _settle(self) -> None:
+        for _ in range(_MAX_STEPS):
+            if self.queue.keys:
+                key = self.queue.pop()
+                self.runs[key.kind] += 1
+                await self.reconciler.reconcile(key)
+            elif self.resolve_queue.keys:
+                await self.resolver.reconcile(self.resolve_queue.pop())
+            elif not self.world.agents_act():
+                return
+        raise AssertionError(f"it never settles; {self.queue.keys}")
+
+
+class MemoryWorld:
+    """What an API server would hold. Also the writer and the sink of events, counted."""
+
+    def __init__(self) -> None:
+        self.cache = WatchCache()
+        self.clock = MemoryClock()
+        self.sources = MemorySources()
+        self.manifests = MemoryManifests()
+        self.leases: dict[NodeName, AgentLeaseView] = {}
+        self.writes: Counter[str] = Counter()
+        self.events: list[EventNote] = []
+        self.states: dict[tuple[str, str], EntryState] = {}
+        self._version = 0
+        for kind in ObservedKind:
+            self.cache.take_list(kind, {}, set())
+
+    def show(self, view: View) -> None:
+        """The watch tells of an object."""
+        self._version += 1
+        key = getattr(view, "key", None) or ObjectKey("", view.name)
+        self.cache.observe(
+            Observed(_KINDS[type(view).__name__], key, view.uid, self._version, view)
+        )
+
+    def hide(self, view: View) -> None:
+        """The watch tells of a deletion."""
+        key = getattr(view, "key", None) or ObjectKey("", view.name)
+        self.cache.forget(_KINDS[type(view).__name__], key, view.uid)
+
+    # --- what users and kubelets do -------------------------------------------------------
+
+    def add_node(self, name: str, *, agent: bool = True, **fields: Any) -> None:
+        self.show(make_node(name, **fields))
+        if agent:
+            self.renew(name)
+
+    def remove_node(self, name: str) -> None:
+        node = self.cache.node(NodeName(name))
+        assert node is not None
+        self.hide(node)
+        self.leases.pop(node.name, None)
+
+    def renew(self, *names: str) -> None:
+        for name in names:
+            node = self.cache.node(NodeName(name))
+            assert node is not None
+            self.leases[node.name] = AgentLeaseView(
+                node.name, node.uid, NOW + timedelta(seconds=self.clock.seconds)
+            )
+
+    def renew_all(self, *, but: Iterable[str] = ()) -> None:
+        self.renew(*(name for name in self.leases if name not in but))
+
+    def add_version(self, name: str = "m1", **fields: Any) -> None:
+        self.show(make_version(name, **{"uid": f"uid-{name}", "resolved": False, **fields}))
+
+    def add_cache(self, name: str = "c1", **fields: Any) -> None:
+        self.show(make_cache(name, **fields))
+
+    # --- what agents do -------------------------------------------------------------------
+
+    def agents_act(self) -> bool:
+        """Each living agent reports what its CacheNode asks for; True if anything was new."""
+        acted = False
+        for seen in list(self.cache.cache_nodes()):
+            if seen.name not in self.leases:
+                continue
+            entries = tuple(self._report(seen.name, entry.uid) for entry in seen.spec.entries)
+            tiers = make_cache_node(seen.name).status.tiers
+            status = seen.status.model_copy(update={"entries": entries, "tiers": tiers})
+            if status != seen.status:
+                self.show(replace(seen, status=status))
+                acted = True
+        return acted
+
+    def _report(self, node: str, uid: str):
+        state = self.states.get((node, uid), EntryState.CACHED)
+        if state is not EntryState.CACHED:
+            return make_entry(uid, state, reason="NotAModel" if state == "Failed" else "")
+        return make_entry(uid, content_digest=self.manifests.adopt(Uid(uid)))
+
+    # --- ClusterWriter and EventSink ------------------------------------------------------
+
+    def publish(self, notes):
+        self.events.extend(notes)
+
+    async def put_version_status(self, version, status):
+        return self._put("version status", self.cache.model_version(version.uid), version, status)
+
+    async def put_cache_status(self, cache, status):
+        return self._put("cache status", self.cache.model_cache(cache.key), cache, status)
+
+    def _put(self, what, present, view, status):
+        if view.status == status or present is None or present.uid != view.uid:
+            return False
+        self.writes[what] += 1
+        self.show(replace(present, status=status))
+        return True
+
+    async def put_cache_node(self, node, seen, spec: CacheNodeSpec):
+        if seen is not None and seen.spec == spec:
+            return False
+        self.writes["cache node"] += 1
+        present = self.cache.cache_node(node.name)
+        if present is None:
+            present = make_cache_node(node.name, capacity=None)
+            present = replace(present, uid=Uid(f"cn-{node.name}-{self._version}"))
+        self.show(replace(present, spec=spec))
+        return True
+
+    async def put_node_conditions(self, cache_node, conditions):
+        present = self.cache.cache_node(cache_node.name)
+        if present is None or present.status.conditions == tuple(conditions):
+            return False
+        self.writes["node condition"] += 1
+        status = present.status.model_copy(update={"conditions": tuple(conditions)})
+        self.show(replace(present, status=status))
+        return True
+
+    async def remove_node_labels(self, node, keys):
+        self.writes["label removal"] += 1
+        present = self.cache.node(node.name)
+        assert present is not None
+        kept = {key: value for key, value in present.labels.items() if key not in keys}
+        self.show(replace(present, labels=kept))
+
+    async def delete_cache_node(self, cache_node):
+        self.writes["cache node deletion"] += 1
+        self.hide(cache_node)
+
+    async def delete_agent_lease(self, node):
+        self.writes["lease deletion"] += 1
+        self.leases.pop(node, None)

@@ -1,0 +1,388 @@
+"""The leader's core as a whole, on a cluster in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import GIB, make_cache, make_node, make_version
+from fakes.memory_core import MemoryCore, MemoryWorld
+from modelcache_api.names import Condition, EntryState, Reason
+from modelcache_operator.decide.world import NodeName, ObjectKey
+from modelcache_operator.keys import SWEEP
+from modelcache_operator.ports.sources import SourceError
+
+C1, M1 = ObjectKey("search", "c1"), ObjectKey("search", "m1")
+
+
+class Stage:
+    def __init__(self, nodes: int = 3) -> None:
+        self.world = MemoryWorld()
+        for number in range(nodes):
+            self.world.add_node(f"n{number}")
+        self.core = MemoryCore(self.world)
+        self.core.begin()
+
+    def settle(self):
+        self.core.settle()
+
+    def cache(self, key=C1):
+        return self.world.cache.model_cache(key)
+
+    def version(self, key=M1):
+        return self.world.cache.model_version_named(key)
+
+    def ready(self, view):
+        ready = next(c for c in view.status.conditions if c.type == Condition.READY)
+        return ready.status, ready.reason
+
+    def entries(self, name):
+        found = self.world.cache.cache_node(NodeName(name))
+        return {entry.uid for entry in found.spec.entries} if found else set()
+
+    def holders(self, uid="uid-m1"):
+        return {node.name for node in self.world.cache.nodes() if uid in self.entries(node.name)}
+
+    def pass_time(self, seconds, *, silent=()):
+        """Time goes by in steps of a lease list; agents renew but for the silent ones."""
+        steps = max(1, int(seconds // 10))
+        for _ in range(steps):
+            self.world.clock.seconds += seconds / steps
+            self.world.renew_all(but=silent)
+            self.core.list_leases()
+        self.settle()
+
+    def run_down(self):
+        """Both cached: a version and a cache of two copies."""
+        self.world.add_version()
+        self.world.add_cache(copies=2)
+        self.settle()
+        return self
+
+
+@pytest.fixture
+def stage():
+    return Stage().run_down()
+
+
+def test_a_version_is_resolved_placed_fetched_adopted_and_labelled(stage):
+    assert stage.ready(stage.version()) == ("True", Reason.RESOLVED)
+    assert stage.ready(stage.cache()) == ("True", Reason.CACHED)
+    assert stage.cache().status.copies_summary == "2/2"
+    assert len(stage.holders()) == 2
+    status = stage.version().status
+    assert status.content_digest is not None
+    assert status.nodes.disk == 2
+    node = stage.world.cache.cache_node(NodeName(next(iter(stage.holders()))))
+    entry = node.spec.entries[0]
+    assert (entry.content_digest, entry.label_key) == (status.content_digest, status.node_label_key)
+
+
+def test_nothing_is_written_when_nothing_changes(stage):
+    stage.world.writes.clear()
+    stage.core.router.look_at_everything()
+    stage.pass_time(600)
+    assert not stage.world.writes
+
+
+def test_the_source_is_listed_once_however_often_the_version_is_looked_at(stage):
+    stage.core.router.look_at_everything()
+    stage.settle()
+    assert stage.world.sources.listed == ["m1"]
+
+
+def test_C37_a_new_leader_finds_the_assignments_and_moves_nothing(stage):
+    before = stage.holders()
+    stage.core.end()
+    stage.world.writes.clear()
+    stage.world.add_node("n9")
+    second = MemoryCore(stage.world)
+    second.begin()
+    assert stage.holders() == before
+    assert stage.world.writes.keys() <= {"cache node", "node condition"}
+    assert stage.world.writes["cache node"] == 1  # the new node's
+
+
+def test_C37_what_happened_without_a_leader_is_found(stage):
+    stage.core.end()
+    stage.world.hide(stage.cache())
+    MemoryCore(stage.world).begin()
+    assert stage.holders() == set()
+
+
+def test_C34_the_entries_go_with_the_cache(stage):
+    stage.world.hide(stage.cache())
+    stage.settle()
+    assert stage.holders() == set()
+    assert stage.version().status.nodes.disk == 0
+
+
+def test_C42_a_cache_that_is_being_deleted_is_not_built_up_again(stage):
+    stage.world.show(make_cache("c1", copies=2, is_deleted=True))
+    stage.settle()
+    assert stage.holders() == set()
+
+
+def test_C36_a_node_that_is_removed_is_replaced_and_cleaned_up(stage):
+    gone = sorted(stage.holders())[0]
+    stage.world.remove_node(gone)
+    stage.settle()
+    assert len(stage.holders()) == 2
+    assert stage.ready(stage.cache()) == ("True", Reason.CACHED)
+    assert stage.world.cache.cache_node(NodeName(gone)) is None
+
+
+def test_C36_without_a_replacement_the_cache_is_degraded_not_failed():
+    stage = Stage(nodes=2).run_down()
+    stage.world.remove_node("n0")
+    stage.settle()
+    assert stage.ready(stage.cache()) == ("True", Reason.DEGRADED)
+    stalled = [c for c in stage.cache().status.conditions if c.type == Condition.STALLED]
+    assert stalled[0].status == "False"
+
+
+def test_a_silent_agent_loses_its_labels_and_its_copies_are_placed_elsewhere(stage):
+    lost = sorted(stage.holders())[0]
+    key = stage.version().status.node_label_key
+    stage.world.show(make_node(lost, labels={key: "disk", "pool": "gpu"}))
+    stage.pass_time(200, silent=[lost])
+    assert stage.world.writes["label removal"] == 0
+    stage.pass_time(200, silent=[lost])
+    assert stage.world.cache.node(NodeName(lost)).labels == {"pool": "gpu"}
+    assert stage.ready(stage.world.cache.cache_node(NodeName(lost))) == (
+        "False",
+        Reason.NODE_LOST,
+    )
+    assert len(stage.holders()) == 3
+    assert lost in stage.holders()
+    assert stage.cache().status.copies_summary == "2/2"
+
+
+def test_a_node_that_comes_back_is_taken_in_again_and_the_surplus_goes(stage):
+    lost = sorted(stage.holders())[0]
+    stage.pass_time(400, silent=[lost])
+    stage.pass_time(20)
+    assert len(stage.holders()) == 2
+    assert stage.ready(stage.world.cache.cache_node(NodeName(lost))) == (
+        "True",
+        Reason.AGENT_ALIVE,
+    )
+
+
+def test_a_new_leader_does_not_take_the_dead_for_alive(stage):
+    lost = sorted(stage.holders())[0]
+    stage.pass_time(400, silent=[lost])
+    stage.core.end()
+    stage.world.writes.clear()
+    MemoryCore(stage.world).begin()
+    assert not stage.world.writes
+
+
+def test_an_api_server_that_is_away_makes_nobody_lost(stage):
+    stage.world.clock.seconds += 900
+    stage.core.list_leases()
+    stage.settle()
+    assert all(
+        stage.ready(node) == ("True", Reason.AGENT_ALIVE)
+        for node in stage.world.cache.cache_nodes()
+    )
+
+
+def test_C43_a_cache_whose_version_never_worked_can_go():
+    stage = Stage()
+    stage.world.sources.failures["m1"] = SourceError(Reason.SECRET_NOT_FOUND, "no Secret")
+    stage.run_down()
+    assert stage.ready(stage.cache()) == ("False", Reason.MODEL_VERSION_NOT_READY)
+    stage.world.hide(stage.cache())
+    stage.world.hide(stage.version())
+    stage.settle()
+    assert stage.holders() == set()
+
+
+def test_a_failed_resolution_is_tried_again_with_patience():
+    stage = Stage()
+    stage.world.sources.failures["m1"] = SourceError(Reason.SOURCE_NOT_FOUND, "no bucket")
+    stage.run_down()
+    assert stage.ready(stage.version()) == ("False", Reason.SOURCE_NOT_FOUND)
+    stage.core.router.look_at_everything()
+    stage.settle()
+    assert stage.world.sources.listed == ["m1"]
+    del stage.world.sources.failures["m1"]
+    stage.world.clock.seconds += 61
+    stage.core.router.look_at_everything()
+    stage.settle()
+    assert stage.ready(stage.cache()) == ("True", Reason.CACHED)
+
+
+def test_a_corrected_spec_is_tried_at_once():
+    stage = Stage()
+    stage.world.sources.failures["m1"] = SourceError(Reason.AUTH_FAILED, "wrong key")
+    stage.run_down()
+    del stage.world.sources.failures["m1"]
+    stage.world.show(make_version("m1", uid="uid-m1", resolved=False, generation=2))
+    stage.settle()
+    assert stage.ready(stage.version()) == ("True", Reason.RESOLVED)
+
+
+def test_a_new_leader_lets_an_old_refusal_stand_until_it_knows_better():
+    stage = Stage()
+    stage.world.sources.failures["m1"] = SourceError(Reason.SOURCE_NOT_FOUND, "no bucket")
+    stage.run_down()
+    stage.core.end()
+    stage.world.writes.clear()
+    MemoryCore(stage.world).begin()
+    assert not stage.world.writes
+    assert stage.world.sources.listed == ["m1", "m1"]
+
+
+def test_a_version_that_vanishes_takes_its_entries_along_and_comes_back(stage):
+    stage.world.hide(stage.version())
+    stage.settle()
+    assert stage.ready(stage.cache()) == ("False", Reason.MODEL_VERSION_NOT_FOUND)
+    assert stage.holders() == set()
+    stage.world.add_version("m1", uid="uid-again")
+    stage.settle()
+    assert stage.ready(stage.cache()) == ("True", Reason.CACHED)
+    assert len(stage.holders("uid-again")) == 2
+
+
+def test_a_new_version_replaces_the_old_one_on_the_same_nodes_once_it_is_resolved(stage):
+    before = stage.holders()
+    stage.world.sources.failures["m2"] = SourceError(
+        Reason.THROTTLED, "wait", retry_after_seconds=9
+    )
+    stage.world.add_version("m2")
+    stage.world.show(make_cache("c1", version="m2", copies=2, generation=2))
+    stage.settle()
+    assert stage.holders() == before
+    assert stage.ready(stage.cache()) == ("False", Reason.MODEL_VERSION_NOT_READY)
+    del stage.world.sources.failures["m2"]
+    stage.world.clock.seconds += 10
+    stage.core.router.look_at_everything()
+    stage.settle()
+    assert stage.holders("uid-m2") == before
+    assert stage.holders() == set()
+
+
+def test_C41_one_failed_one_loading_one_cached_is_told_as_it_is():
+    stage = Stage()
+    stage.world.states[("n0", "uid-m1")] = EntryState.FAILED
+    stage.world.states[("n1", "uid-m1")] = EntryState.DOWNLOADING
+    stage.world.add_version()
+    stage.world.add_cache(copies=3)
+    stage.settle()
+    status = stage.cache().status
+    assert status.copies_summary == "1/3"
+    assert (status.copies.failed, status.failures[0].reason) == (1, "NotAModel")
+    assert stage.ready(stage.cache()) == ("True", Reason.DEGRADED)
+
+
+def test_an_evicted_copy_is_placed_nowhere_else(stage):
+    holder = sorted(stage.holders())[0]
+    stage.world.states[(holder, "uid-m1")] = EntryState.EVICTED
+    before = stage.holders()
+    stage.core.router.look_at_everything()
+    stage.settle()
+    assert stage.holders() == before
+    assert stage.ready(stage.cache()) == ("True", Reason.EVICTED)
+
+
+def test_a_shortage_ends_when_a_node_with_room_appears():
+    stage = Stage(nodes=1).run_down()
+    assert stage.ready(stage.cache()) == ("True", Reason.DEGRADED)
+    stage.world.add_node("n1")
+    stage.core.list_leases()
+    stage.settle()
+    assert stage.ready(stage.cache()) == ("True", Reason.CACHED)
+
+
+def test_room_given_up_by_one_cache_is_taken_by_another_that_waits():
+    stage = Stage(nodes=1)
+    for number in range(100):
+        stage.world.add_version(f"m{number}")
+        stage.world.add_cache(f"c{number}", version=f"m{number}", copies=1)
+    stage.settle()
+    full = [cache for cache in stage.world.cache.model_caches() if cache.status.copies.ready]
+    assert len(full) == 64
+    stage.world.hide(full[0])
+    stage.settle()
+    ready = [cache for cache in stage.world.cache.model_caches() if cache.status.copies.ready]
+    assert len(ready) == 64
+
+
+def test_two_caches_of_one_version_share_bytes_and_either_may_go(stage):
+    stage.world.add_cache("c2", copies=2)
+    stage.settle()
+    assert len(stage.holders()) == 2
+    stage.world.hide(stage.cache())
+    stage.settle()
+    assert len(stage.holders()) == 2
+
+
+def test_a_rebuilt_node_starts_clean_and_gets_its_copy_again(stage):
+    name = sorted(stage.holders())[0]
+    old = stage.world.cache.cache_node(NodeName(name))
+    stage.world.remove_node(name)
+    from dataclasses import replace
+
+    stage.world.show(replace(make_node(name), uid="rebuilt"))
+    stage.world.renew(name)
+    stage.core.list_leases()
+    stage.settle()
+    new = stage.world.cache.cache_node(NodeName(name))
+    assert new.spec.node_uid == "rebuilt"
+    assert new.uid != old.uid
+
+
+def test_a_cache_node_that_somebody_deletes_or_edits_is_repaired(stage):
+    from dataclasses import replace
+
+    before = stage.holders()
+    name = NodeName(sorted(before)[0])
+    stage.world.hide(stage.world.cache.cache_node(name))
+    stage.settle()
+    assert stage.holders() == before
+    seen = stage.world.cache.cache_node(name)
+    stage.world.show(replace(seen, spec=seen.spec.model_copy(update={"entries": ()})))
+    stage.settle()
+    assert stage.holders() == before
+
+
+def test_manifests_of_versions_that_are_gone_are_swept_up(stage):
+    stage.world.hide(stage.cache())
+    stage.world.hide(stage.version())
+    for _ in range(2):
+        stage.core.queue.add(SWEEP)
+        stage.settle()
+    assert not stage.world.manifests.sources
+    assert not stage.world.manifests.contents
+
+
+def test_a_node_without_an_agent_shows_as_such_and_carries_no_label_of_ours():
+    stage = Stage(nodes=0)
+    stage.world.add_node("n0", agent=False, labels={"cache.modelcache.io/x-1": "disk"})
+    stage.run_down()
+    assert stage.ready(stage.cache()) == ("False", Reason.AGENTS_NOT_RUNNING)
+    assert stage.world.cache.node(NodeName("n0")).labels == {}
+    assert stage.world.cache.cache_node(NodeName("n0")) is None
+
+
+def test_heartbeats_of_nodes_cause_no_work(stage):
+    stage.core.runs.clear()
+    for name in ("n0", "n1", "n2"):
+        stage.world.show(stage.world.cache.node(NodeName(name)))
+    stage.settle()
+    assert not stage.core.runs
+
+
+def test_a_large_cluster_converges_with_a_bounded_number_of_writes():
+    stage = Stage(nodes=200)
+    for number in range(50):
+        stage.world.add_version(f"m{number}")
+        stage.world.add_cache(f"c{number}", version=f"m{number}", copies=4)
+    stage.settle()
+    assert all(cache.status.copies_summary == "4/4" for cache in stage.world.cache.model_caches())
+    writes = stage.world.writes
+    assert writes["version status"] <= 50 * 4
+    assert writes["cache status"] <= 50 * 5
+    assert writes["cache node"] <= 200 + 50 * 4 * 4
+    assert GIB

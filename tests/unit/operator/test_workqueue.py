@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from modelcache_kube import ApiUnavailable
+from modelcache_operator.decide.world import NodeName
+from modelcache_operator.keys import node_key
+from modelcache_operator.workqueue import Requeue, RetryDelays, WorkQueue
+
+pytestmark = pytest.mark.looptime
+
+A, B = node_key(NodeName("a")), node_key(NodeName("b"))
+DELAYS = RetryDelays(first_seconds=1, longest_seconds=60)
+
+
+class Told:
+    def __init__(self) -> None:
+        self.results: list[str] = []
+        self.depth = 0
+
+    def queued(self, depth: int) -> None:
+        self.depth = depth
+
+    def finished(self, kind: str, result: str, seconds: float, depth: int) -> None:
+        assert kind == "node"
+        assert seconds >= 0
+        self.results.append(result)
+        self.depth = depth
+
+
+class Handler:
+    """Takes a second for each key, and does what the script says."""
+
+    def __init__(self, *script: object) -> None:
+        self.script = list(script)
+        self.runs: list[tuple[float, str]] = []
+        self.at_once = self.most_at_once = 0
+
+    async def __call__(self, key):
+        self.runs.append((asyncio.get_running_loop().time(), key.name))
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await asyncio.sleep(1)
+        finally:
+            self.at_once -= 1
+        step = self.script.pop(0) if self.script else None
+        if isinstance(step, Exception):
+            raise step
+        return Requeue(step)
+
+    def starts(self) -> list[float]:
+        return [round(at, 3) for at, _ in self.runs]
+
+
+@asynccontextmanager
+async def running(handler, workers=2):
+    told = Told()
+    queue = WorkQueue(told, uniform=lambda _low, _high: 1.0, delays=DELAYS)
+    queue.told = told
+    task = asyncio.create_task(queue.run(handler, workers))
+    await asyncio.sleep(0)
+    try:
+        yield queue
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_key_added_many_times_is_looked_at_once():
+    handler = Handler()
+    async with running(handler) as queue:
+        for _ in range(100):
+            queue.add(A)
+        await queue.drain()
+    assert len(handler.runs) == 1
+
+
+async def test_a_key_added_while_it_is_worked_on_is_looked_at_once_more_and_never_twice_at_once():
+    handler = Handler()
+    async with running(handler) as queue:
+        queue.add(A)
+        await asyncio.sleep(0.5)
+        for _ in range(10):
+            queue.add(A)
+        await queue.drain()
+    assert handler.starts() == [0, 1]
+    assert handler.most_at_once == 1
+
+
+async def test_no_more_keys_at_once_than_there_are_workers():
+    handler = Handler()
+    async with running(handler, workers=2) as queue:
+        for name in "abcdef":
+            queue.add(node_key(NodeName(name)))
+        await queue.drain()
+    assert handler.most_at_once == 2
+    assert len(handler.runs) == 6
+
+
+async def test_a_delayed_key_waits_and_the_earliest_request_wins():
+    handler = Handler()
+    async with running(handler) as queue:
+        queue.add(A, after_seconds=10)
+        queue.add(A, after_seconds=5)
+        queue.add(A, after_seconds=20)
+        assert queue.delayed == 1
+        await asyncio.sleep(30)
+    assert handler.starts() == [5]
+
+
+async def test_a_key_that_is_due_at_once_need_not_wait_for_its_delay():
+    handler = Handler()
+    async with running(handler) as queue:
+        queue.add(A, after_seconds=10)
+        queue.add(A)
+        queue.add(A, after_seconds=3)
+        await asyncio.sleep(30)
+    assert handler.starts() == [0]
+
+
+async def test_failures_wait_longer_each_time_and_a_success_forgets_them():
+    handler = Handler(*[ApiUnavailable("away")] * 3, None, ApiUnavailable("away"))
+    async with running(handler) as queue:
+        queue.add(A)
+        await asyncio.sleep(20)
+        queue.add(A)
+        await asyncio.sleep(10)
+    assert handler.starts() == [0, 2, 5, 10, 20, 22]
+    assert queue.told.results == ["retry", "retry", "retry", "success", "retry", "success"]
+
+
+async def test_the_delay_has_a_bound_and_a_jitter_and_obeys_the_server():
+    seen = []
+
+    def uniform(low, high):
+        seen.append((low, high))
+        return high
+
+    assert DELAYS.after(50, uniform) == pytest.approx(72)
+    assert seen == [(0.8, 1.2)]
+    handler = Handler(ApiUnavailable("later", retry_after=30))
+    async with running(handler) as queue:
+        queue.add(A)
+        await asyncio.sleep(60)
+    assert handler.starts() == [0, 31]
+
+
+async def test_a_bug_costs_its_own_key_a_delay_and_the_others_nothing():
+    handler = Handler(ValueError("bug"))
+    async with running(handler, workers=1) as queue:
+        queue.add(A)
+        queue.add(B)
+        await asyncio.sleep(10)
+    assert handler.runs == [(0, "a"), (1, "b"), (2, "a")]
+    assert queue.told.results[0] == "bug"
+
+
+async def test_a_handler_may_ask_to_look_again():
+    handler = Handler(5, 0, None)
+    async with running(handler) as queue:
+        queue.add(A)
+        await asyncio.sleep(20)
+    assert handler.starts() == [0, 6, 7.001]
+
+
+async def test_cancelling_stops_the_workers_where_they_are_and_forgets_everything():
+    handler = Handler()
+    async with running(handler) as queue:
+        queue.add(A)
+        queue.add(B, after_seconds=1)
+        await asyncio.sleep(0.5)
+    assert handler.at_once == 0
+    assert (queue.depth, queue.delayed) == (0, 0)
+    await asyncio.sleep(10)
+    assert len(handler.runs) == 1
+
+
+async def test_keys_added_before_it_runs_are_not_lost():
+    handler = Handler()
+    queue = WorkQueue(Told(), uniform=lambda *_: 1.0)
+    queue.add(A)
+    queue.add(B, after_seconds=2)
+    task = asyncio.create_task(queue.run(handler, 1))
+    await asyncio.sleep(10)
+    assert handler.runs == [(0, "a"), (2, "b")]
+    task.cancel()
