@@ -7,7 +7,9 @@ counts requests and body bytes per path, and is bounded in requests and in time 
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -73,6 +75,7 @@ class FaultProxy:
         self.body_bytes: Counter[str] = Counter()
         self.served: list[tuple[str, dict[str, str]]] = []
         self.connections = 0
+        self.open: set[socket.socket] = set()
         self.lock = threading.Lock()
         self.closing = threading.Event()
         self._rules: list[_Rule] = []
@@ -107,6 +110,13 @@ class FaultProxy:
         """Drop all faults."""
         with self.lock:
             self._rules.clear()
+
+    def drop_connections(self) -> None:
+        """Close all connections, as a restarted server does."""
+        with self.lock:
+            for sock in self.open:
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
 
     def reset_counts(self) -> None:
         with self.lock:
@@ -149,7 +159,14 @@ class _Handler(BaseHTTPRequestHandler):
     def setup(self):
         self.timeout = self.world.max_seconds
         super().setup()
-        self.world.connections += 1
+        with self.world.lock:
+            self.world.connections += 1
+            self.world.open.add(self.connection)
+
+    def finish(self):
+        with self.world.lock:
+            self.world.open.discard(self.connection)
+        super().finish()
 
     def log_message(self, *_):
         """Say nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ class RangeServer:
 
     objects: dict[str, Served] = field(default_factory=dict)
     ignores_ranges: bool = False
+    redirect_to: str | None = None
     connections: int = 0
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
@@ -55,6 +57,12 @@ class RangeServer:
     @property
     def address(self) -> tuple[str, int]:
         return "127.0.0.1", self._http.server_address[1]
+
+    def wrap_tls(self, context: ssl.SSLContext) -> None:
+        """Speak TLS from now on."""
+        self._http.socket = context.wrap_socket(
+            self._http.socket, server_side=True, do_handshake_on_connect=False
+        )
 
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.address[1]}/{path}"
@@ -82,6 +90,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         path = unquote(urlsplit(self.path).path.lstrip("/"))
         self.world.requests.append((path, {k.lower(): v for k, v in self.headers.items()}))
+        if self.world.redirect_to is not None:
+            self._answer(302, b"", Location=self.world.redirect_to)
+            return
         served = self.world.objects.get(path)
         if served is None:
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
@@ -113,8 +124,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(block)
             start += len(block)
 
-    def _answer(self, status, body):
+    def _answer(self, status, body, **headers):
         self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -65,7 +65,7 @@ def _with_embedded(address: Address) -> tuple[Address, ...]:
         inner.append(address.ipv4_mapped)
     if address.sixtofour is not None:
         inner.append(address.sixtofour)
-    if address in _NAT64 or int(address) >> 32 == 0:
+    if address in _NAT64 or 1 < int(address) < 1 << 32:
         inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
     return tuple(inner)
 

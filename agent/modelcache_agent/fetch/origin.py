@@ -46,7 +46,10 @@ def next_url(url: str, location: str | None) -> str:
     if location is None:
         message = "a redirect without a Location"
         raise RefusalError(Refusal(Reason.SOURCE_ERROR, message, Cure.NONE))
-    following = urljoin(url, location)
+    try:
+        following = urljoin(url, location)
+    except ValueError:
+        following = ""
     if split_url(url).scheme == "https" and split_url(following).scheme == "http":
         message = "a redirect from https to http was refused"
         raise RefusalError(Refusal(Reason.SOURCE_NOT_ALLOWED, message, Cure.NONE))
