@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import OrderedDict
@@ -57,7 +58,11 @@ class Timeouts:
 
 
 def make_session() -> Session:
-    """A botocore session without environment, files, instance metadata or other ambient sources."""
+    """A botocore session without environment, files, instance metadata or other ambient sources.
+
+    botocore's own logging is cut at warnings: below, it writes down signatures.
+    """
+    logging.getLogger("botocore").setLevel(logging.WARNING)
     session = Session()
     settings = {
         name: ConstantProvider(variable[2])
