@@ -25,13 +25,19 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is sent back. `hang_seconds` waits first; `cut` closes without an answer."""
+    """What is sent back.
+
+    `hang_seconds` waits first; `cut` closes without an answer; `drip` sends its `head` or `body`
+    byte by byte.
+    """
 
     status: int = 200
     body: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     hang_seconds: float = 0.0
     cut: bool = False
+    drip: str = ""
+    drip_seconds: float = 0.0
 
 
 Script = Callable[[Request], Answer]
@@ -90,13 +96,24 @@ class S3Stub:
                 if answer.cut:
                     self.close_connection = True
                     return
+                if answer.drip == "head":
+                    self._drip(b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 100, answer.drip_seconds)
+                    return
                 body = b"" if self.command == "HEAD" else answer.body.encode()
                 self.send_response(answer.status)
                 for name, value in answer.headers.items():
                     self.send_header(name, value)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                if answer.drip == "body":
+                    self._drip(body, answer.drip_seconds)
+                else:
+                    self.wfile.write(body)
+
+            def _drip(self, data: bytes, seconds: float) -> None:
+                for index in range(len(data)):
+                    self.wfile.write(data[index : index + 1])
+                    time.sleep(seconds)
 
             do_HEAD = do_GET  # noqa: N815 - the name that http.server looks for
 

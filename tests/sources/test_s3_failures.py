@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
+from dataclasses import replace
 
 import pytest
 
@@ -408,3 +410,32 @@ async def test_a_cancelled_resolve_ends_its_listing(data):
         await asyncio.sleep(0.2)
         assert len(stub.requests) == seen < 1000
     await sources.close()
+
+
+async def test_a_store_that_drips_is_cut_off(data):
+    sources = make_sources(data, timeouts=Timeouts(read=2.0, request=0.5))
+    for drip in ("body", "head"):
+        answer = Answer(200, "x" * 100, drip_seconds=0.1, drip=drip)
+        with S3Stub(lambda _, answer=answer: answer) as stub:
+            started = time.monotonic()
+            found = await fail(sources, make_version("s3://models/m", endpoint=stub.endpoint))
+            assert time.monotonic() - started < 3.0
+        assert found.retry_after_seconds is not None
+    await sources.close()
+
+
+async def test_an_endless_answer_is_not_kept_in_memory(sources):
+    with S3Stub(lambda _: Answer(200, "x" * (17 * 1024 * 1024))) as stub:
+        found = await fail(sources, make_version("s3://models/m", endpoint=stub.endpoint))
+    assert found.reason == "SourceError"
+    assert "longer than" in found.message
+
+
+async def test_a_listing_that_takes_too_long_is_given_up(data):
+    sources = make_sources(data, resolve_seconds=0.3)
+    pages = [listing([f"m/{n}"], token=str(n + 1)) for n in range(1000)]
+    slow = script_listing(*(replace(page, hang_seconds=0.05) for page in pages))
+    with S3Stub(slow) as stub:
+        found = await fail(sources, make_version("s3://models/m", endpoint=stub.endpoint))
+    await sources.close()
+    assert "takes too long" in found.message

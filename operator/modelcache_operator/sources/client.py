@@ -51,10 +51,11 @@ class S3Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Of one request, in seconds."""
+    """In seconds: to connect, from one byte to the next, and of one request as a whole."""
 
     connect: float = 5.0
     read: float = 20.0
+    request: float = 60.0
 
 
 def make_session() -> Session:
@@ -90,7 +91,12 @@ def make_client(
         aws_session_token=credentials.session_token if credentials else None,
         config=_make_config(address, is_anonymous=credentials is None),
     )
-    http = GuardedSession(reach, access.ca_bundle, timeout=(timeouts.connect, timeouts.read))
+    http = GuardedSession(
+        reach,
+        access.ca_bundle,
+        timeout=(timeouts.connect, timeouts.read),
+        request_seconds=timeouts.request,
+    )
 
     def send(request: Any, **_: Any) -> Any:
         return http.send(request)

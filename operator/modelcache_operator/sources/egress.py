@@ -10,6 +10,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from botocore.awsrequest import (
@@ -18,15 +19,22 @@ from botocore.awsrequest import (
     AWSHTTPSConnection,
     AWSHTTPSConnectionPool,
 )
+from botocore.exceptions import ReadTimeoutError
 from botocore.httpsession import URLLib3Session, create_urllib3_context
+from urllib3.exceptions import HTTPError
 
 from modelcache_api.names import Reason
 from modelcache_operator.decide.allowed_sources import Reach, describe_refused_address
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.addressing import Address
+from modelcache_operator.sources.leash import Leash
 
 RESOLVE_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 30.0
+
+# A page of 1,000 keys of 1,024 bytes, each percent-encoded, with its XML.
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+_CHUNK: Final = 64 * 1024
 
 Judge = Callable[[str], str | None]
 
@@ -88,12 +96,34 @@ class GuardedSession(URLLib3Session):
     _pool_classes_by_scheme: dict[str, Any]
 
     def __init__(
-        self, reach: Reach, ca_bundle: str | None, *, timeout: tuple[float, float]
+        self,
+        reach: Reach,
+        ca_bundle: str | None,
+        *,
+        timeout: tuple[float, float],
+        request_seconds: float,
     ) -> None:
         self._ca_bundle = ca_bundle
+        self._request_seconds = request_seconds
+        self._leash = Leash()
         super().__init__(timeout=timeout, proxies={})  # type: ignore[arg-type] # the stubs say int
-        http, https = _guarded_pools(lambda address: describe_refused_address(address, reach))
+        judge = partial(describe_refused_address, reach=reach)
+        http, https = _guarded_pools(judge, self._leash)
         self._pool_classes_by_scheme.update(http=http, https=https)
+
+    def send(self, request: Any) -> Any:
+        """One request and its whole answer, both bounded in time and size.
+
+        Raises:
+            SourceError: the answer is too long.
+            botocore.exceptions.HTTPClientError: no complete answer came.
+        """
+        request.stream_output = True  # the answer is read below, by our own bounds
+        with self._leash.hold(self._request_seconds):
+            response: Any = super().send(request)
+            body = _read_bounded(response.raw, request.url)
+            response._content = body  # noqa: SLF001 - else it would read again
+        return response
 
     def _get_ssl_context(self) -> ssl.SSLContext:
         context: ssl.SSLContext = create_urllib3_context()
@@ -108,28 +138,59 @@ class GuardedSession(URLLib3Session):
 
 
 def _guarded_pools(
-    judge: Judge,
+    judge: Judge, leash: Leash
 ) -> tuple[type[AWSHTTPConnectionPool], type[AWSHTTPSConnectionPool]]:
     class GuardedConnection(AWSHTTPConnection):
         def _new_conn(self) -> socket.socket:
-            return _judged(super()._new_conn(), judge)
+            return _judged(super()._new_conn(), judge, leash)
 
     class GuardedTlsConnection(AWSHTTPSConnection):
         def _new_conn(self) -> socket.socket:
-            return _judged(super()._new_conn(), judge)
+            return _judged(super()._new_conn(), judge, leash)
 
     class GuardedPool(AWSHTTPConnectionPool):
         ConnectionCls = GuardedConnection
 
+        def _make_request(self, conn: Any, *args: Any, **options: Any) -> Any:
+            _take_reused(conn, leash)
+            return super()._make_request(conn, *args, **options)
+
     class GuardedTlsPool(AWSHTTPSConnectionPool):
         ConnectionCls = GuardedTlsConnection
+
+        def _make_request(self, conn: Any, *args: Any, **options: Any) -> Any:
+            _take_reused(conn, leash)
+            return super()._make_request(conn, *args, **options)
 
     return GuardedPool, GuardedTlsPool
 
 
-def _judged(connection: socket.socket, judge: Judge) -> socket.socket:
+def _take_reused(connection: Any, leash: Leash) -> None:
+    if connection.sock is not None:
+        leash.take(connection.sock)
+
+
+def _judged(connection: socket.socket, judge: Judge, leash: Leash) -> socket.socket:
     why = judge(str(connection.getpeername()[0]))
     if why is not None:
         connection.close()
         raise RefusedAddressError(why)
+    leash.take(connection)
     return connection
+
+
+def _read_bounded(raw: Any, url: str) -> bytes:
+    body = bytearray()
+    try:
+        for chunk in raw.stream(_CHUNK):
+            body += chunk
+            if len(body) > MAX_ANSWER_BYTES:
+                raw.close()
+                raise SourceError(
+                    Reason.SOURCE_ERROR,
+                    "the answer is longer than that of any S3 store: check source.endpoint",
+                    retry_after_seconds=_RETRY_SECONDS,
+                )
+    except HTTPError as error:
+        raise ReadTimeoutError(endpoint_url=url, error=error) from error
+    return bytes(body)

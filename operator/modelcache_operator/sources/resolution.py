@@ -27,6 +27,15 @@ from modelcache_operator.sources.selection import (
 )
 
 
+def listing_too_long() -> SourceError:
+    """The error for a listing that was given up."""
+    return SourceError(
+        Reason.SOURCE_ERROR,
+        "the listing takes too long: narrow source.uri",
+        retry_after_seconds=60.0,
+    )
+
+
 class Gate:
     """Ends a listing between two pages, at its deadline or when nobody waits for it any more."""
 
@@ -41,11 +50,7 @@ class Gate:
     def check(self) -> None:
         """Raise SourceError if the listing should end."""
         if self._closed.is_set() or time.monotonic() > self._deadline:
-            raise SourceError(
-                Reason.SOURCE_ERROR,
-                "the listing takes too long: narrow source.uri",
-                retry_after_seconds=60.0,
-            )
+            raise listing_too_long()
 
 
 def resolve_location(

@@ -35,7 +35,7 @@ from modelcache_operator.sources.client import (
 from modelcache_operator.sources.egress import check_names
 from modelcache_operator.sources.errors import S3_ERRORS, Attempt, explain
 from modelcache_operator.sources.location import S3Location, parse_s3_uri
-from modelcache_operator.sources.resolution import Gate, resolve_location
+from modelcache_operator.sources.resolution import Gate, listing_too_long, resolve_location
 from modelcache_operator.sources.selection import Globs
 from modelcache_operator.sources.signing import sign_files
 
@@ -94,11 +94,14 @@ class S3Sources:
         gate = Gate(time.monotonic() + self._settings.resolve_seconds)
         globs = Globs(version.spec.include, version.spec.exclude)
         try:
-            return await self._run(
-                self._listing,
-                target,
-                lambda client: resolve_location(client, target.location, globs, gate.check),
-            )
+            async with asyncio.timeout(self._settings.resolve_seconds):
+                return await self._run(
+                    self._listing,
+                    target,
+                    lambda client: resolve_location(client, target.location, globs, gate.check),
+                )
+        except TimeoutError:
+            raise listing_too_long() from None
         finally:
             gate.close()
 

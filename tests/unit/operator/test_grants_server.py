@@ -1,0 +1,81 @@
+"""The door's answers when something behind it fails. Real tokens: tests/contract/edge."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+
+import aiohttp
+import pytest
+
+from fakes.seen_world import SeenWorld
+from fakes.tls_world import PrivateAuthority
+from modelcache_kube.errors import ApiUnavailable
+from modelcache_operator.decide.grant_access import Caller
+from modelcache_operator.decide.world import NodeName, Uid
+from modelcache_operator.grants_server import GrantsServer, ServerSettings
+
+
+class Authenticator:
+    error: Exception | None = None
+
+    async def authenticate(self, _):
+        if self.error is not None:
+            raise self.error
+        return Caller(NodeName("n1"), Uid("u"), "p", "pu")
+
+
+class Service:
+    error: Exception | None = None
+
+    async def grant(self, caller, request):
+        if self.error is not None:
+            raise self.error
+        await asyncio.sleep(3600)
+
+
+@pytest.fixture
+def parts():
+    return Service(), Authenticator()
+
+
+@pytest.fixture
+async def knock(parts):
+    authority = PrivateAuthority()
+    settings = ServerSettings(grant_seconds=0.2)
+    server = GrantsServer(*parts, SeenWorld(), clock=lambda: 0.0, settings=settings)
+    port = await server.start("127.0.0.1", 0, authority.context())
+    trust = ssl.create_default_context(cadata=authority.pem.decode())
+
+    async def post():
+        async with aiohttp.ClientSession() as session:
+            url = f"https://127.0.0.1:{port}/v1/grants"
+            body = {"entries": [{"uid": "u"}]}
+            async with session.post(url, json=body, ssl=trust) as answer:
+                return answer.status, await answer.json(), answer.headers.get("Retry-After")
+
+    yield post
+    await server.stop()
+    await server.stop()
+
+
+async def test_an_api_server_that_is_away_means_later(parts, knock):
+    parts[1].error = ApiUnavailable("503: no", code=503, retry_after=7)
+    status, body, retry_after = await knock()
+    assert (status, body["reason"], retry_after) == (503, "OperatorUnreachable", "8")
+
+
+async def test_an_answer_that_takes_too_long_is_given_up(knock):
+    status, body, retry_after = await knock()
+    assert (status, body["reason"]) == (504, "OperatorUnreachable")
+    assert retry_after is not None
+
+
+async def test_a_bug_is_logged_by_its_place_and_without_its_words(parts, knock, caplog):
+    caplog.set_level(logging.DEBUG)
+    parts[0].error = RuntimeError("https://store/key?X-Amz-Signature=abc")
+    status, body, _ = await knock()
+    assert (status, body["message"]) == (500, "the operator failed")
+    assert "RuntimeError" in caplog.text
+    assert "X-Amz-Signature" not in caplog.text
