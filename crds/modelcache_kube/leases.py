@@ -20,6 +20,7 @@ from modelcache_kube.resources import LEASES
 from modelcache_kube.timestamps import format_micro_time, utc_now
 
 _RELEASE_SECONDS: Final = 3.0
+_SHORTEST_SLEEP: Final = 0.001
 
 
 def boot_seconds() -> float:
@@ -157,7 +158,8 @@ class LeaderElector:
     async def _keep(self) -> None:
         """Renew until the term is lost."""
         while True:
-            await self._sleep(min(self._times.retry, max(0.0, self._left())))
+            # Never zero: a sleep that is shorter than the clock's step would not end the term.
+            await self._sleep(max(_SHORTEST_SLEEP, min(self._times.retry, self._left())))
             if not self.is_leader():
                 return
             held = await self._attempt(self._left())
