@@ -1,0 +1,275 @@
+"""s3-to-disk: a model from an S3 store to this machine's disk, durable, in MiB/s.
+
+All contenders read the same random objects from the same SeaweedFS on this machine (its page cache
+warm, for all alike) and end with fsync of every file in a fresh folder. Ours also verifies: blake3
+of each piece and SHA-256 of each file. The ceiling is the lesser of reading the same bytes to
+nowhere and writing as many with O_DIRECT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import obstore
+from boto3.s3.transfer import TransferConfig
+from figure import Figure, interleave, make_figure
+from obstore.store import S3Store
+
+from modelcache_agent.fetch import FetchEngine, FetchFile, FetchJob
+from modelcache_api.manifest import SourceFile
+from modelcache_api.wire import GrantedFile
+from modelcache_testbed.bucket import Bucket
+from modelcache_testbed.seaweed import Seaweed
+
+MIB = 1 << 20
+SIZES = (512 * MIB, 256 * MIB, 256 * MIB)
+TOTAL = sum(SIZES)
+ROUNDS = 5
+BLOCK = 8 * MIB
+
+
+@dataclass
+class Bench:
+    """The store, its objects, and where the disk under test is."""
+
+    bucket: Bucket
+    sources: dict[str, SourceFile]
+    folder: Path
+
+    def url(self, key: str) -> str:
+        return str(
+            self.bucket.client.generate_presigned_url(
+                "get_object", {"Bucket": self.bucket.name, "Key": key}, 3600
+            )
+        )
+
+    def timed(self, work: Callable[[Path], None]) -> float:
+        """MiB/s of work that fills a fresh folder; the folder is removed afterwards."""
+        target = Path(tempfile.mkdtemp(dir=self.folder))
+        os.sync()
+        began = time.perf_counter()
+        try:
+            work(target)
+            return TOTAL / MIB / (time.perf_counter() - began)
+        finally:
+            shutil.rmtree(target)
+
+
+class Grants:
+    """Signed URLs from the bench's own client."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+
+    async def current(self, uid: str, path: str) -> GrantedFile:
+        del uid
+        source = self.bench.sources[path]
+        return GrantedFile(
+            path=path,
+            size_bytes=source.size_bytes,
+            etag=source.etag,
+            url=self.bench.url(path),
+            expires_at=time.time() + 3600,
+        )
+
+    refresh = current
+
+
+def ours(bench: Bench) -> Callable[[Path], None]:
+    async def fetch(target: Path) -> None:
+        files = tuple(FetchFile(source) for source in bench.sources.values())
+        job = FetchJob("bench", "sha256:" + "0" * 64, files, target)
+        async with FetchEngine(Grants(bench)) as engine:
+            outcome = await engine.fetch(job)
+        if outcome.failure is not None:
+            raise RuntimeError(outcome.failure.message)
+
+    return lambda target: asyncio.run(fetch(target))
+
+
+def boto3_transfer(bench: Bench, at_once: int) -> Callable[[Path], None]:
+    """The transfer manager with its defaults: 8 MiB parts, ten threads a file."""
+    config = TransferConfig()
+
+    def one(target: Path, key: str) -> None:
+        file = target / key
+        bench.bucket.client.download_file(bench.bucket.name, key, str(file), Config=config)
+        fsync(file)
+
+    def work(target: Path) -> None:
+        with ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(lambda key: one(target, key), bench.sources))
+
+    return work
+
+
+def obstore_stream(bench: Bench) -> Callable[[Path], None]:
+    """One stream for each file, all files at once."""
+    store = obstore_of(bench)
+
+    def one(target: Path, key: str) -> None:
+        with (target / key).open("wb", buffering=0) as file:
+            for chunk in obstore.get(store, key).stream(min_chunk_size=BLOCK):
+                file.write(chunk)
+            os.fsync(file.fileno())
+
+    def work(target: Path) -> None:
+        with ThreadPoolExecutor(len(SIZES)) as pool:
+            list(pool.map(lambda key: one(target, key), bench.sources))
+
+    return work
+
+
+def obstore_ranges(bench: Bench) -> Callable[[Path], None]:
+    """Ranges of 8 MiB by four threads."""
+    store = obstore_of(bench)
+
+    def work(target: Path) -> None:
+        fds = {key: os.open(target / key, os.O_CREAT | os.O_WRONLY) for key in bench.sources}
+
+        def one(part: tuple[str, int, int]) -> None:
+            key, start, end = part
+            os.pwrite(fds[key], obstore.get_range(store, key, start=start, end=end), start)
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(one, ranges(bench, BLOCK)))
+        for fd in fds.values():
+            os.fsync(fd)
+            os.close(fd)
+
+    return work
+
+
+def obstore_of(bench: Bench) -> S3Store:
+    store = bench.bucket.store
+    options: dict[str, Any] = {"allow_http": True}
+    return S3Store(
+        bench.bucket.name,
+        endpoint=store.endpoint,
+        access_key_id=store.access_key,
+        secret_access_key=store.secret_key,
+        region=store.region,
+        client_options=options,
+        virtual_hosted_style_request=False,
+    )
+
+
+def loopback_to_null(bench: Bench, streams: int) -> Callable[[Path], None]:
+    """The same bytes over the same wire, into one buffer a stream."""
+    urls = {key: urlsplit(bench.url(key)) for key in bench.sources}
+
+    def stream(parts: Iterator[tuple[str, int, int]], lock: threading.Lock) -> None:
+        first = next(iter(urls.values()))
+        connection = HTTPConnection(first.hostname or "", first.port)
+        view = memoryview(mmap.mmap(-1, BLOCK))
+        while True:
+            with lock:
+                part = next(parts, None)
+            if part is None:
+                connection.close()
+                return
+            key, start, end = part
+            url = urls[key]
+            headers = {"Range": f"bytes={start}-{end - 1}"}
+            connection.request("GET", f"{url.path}?{url.query}", headers=headers)
+            response = connection.getresponse()
+            while response.readinto(view):
+                pass
+
+    def work(_: Path) -> None:
+        parts, lock = ranges(bench, 4 * BLOCK), threading.Lock()
+        threads = [threading.Thread(target=stream, args=(parts, lock)) for _ in range(streams)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return work
+
+
+def disk_write(target: Path) -> None:
+    """As many bytes by O_DIRECT from four threads into reserved files, then fsync."""
+    buffer = mmap.mmap(-1, BLOCK)
+    buffer.write(os.urandom(BLOCK))
+    fd = os.open(target / "raw", os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
+    os.posix_fallocate(fd, 0, TOTAL)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda offset: os.pwrite(fd, buffer, offset), range(0, TOTAL, BLOCK)))
+    os.fsync(fd)
+    os.close(fd)
+
+
+def ranges(bench: Bench, length: int) -> Iterator[tuple[str, int, int]]:
+    for key, source in bench.sources.items():
+        for start in range(0, source.size_bytes, length):
+            yield key, start, min(start + length, source.size_bytes)
+
+
+def fsync(file: Path) -> None:
+    fd = os.open(file, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+
+
+def fill(bucket: Bucket, folder: Path) -> dict[str, SourceFile]:
+    """Put random objects, in parts as any large upload is."""
+    sources = {}
+    for number, size in enumerate(SIZES):
+        key, file = f"object-{number}.bin", folder / "upload"
+        with file.open("wb") as output:
+            for _ in range(size // BLOCK):
+                output.write(os.urandom(BLOCK))
+        bucket.client.upload_file(str(file), bucket.name, key)
+        etag = bucket.client.head_object(Bucket=bucket.name, Key=key)["ETag"]
+        sources[key] = SourceFile(key, size, etag)
+        file.unlink()
+    return sources
+
+
+def measure() -> Figure:
+    Seaweed.reap()
+    store = Seaweed.ephemeral()
+    folder = Path(tempfile.mkdtemp(prefix="modelcache-bench-"))
+    try:
+        store.up(ephemeral=True)
+        bucket = Bucket(store, "bench")
+        bench = Bench(bucket, fill(bucket, folder), folder)
+        works = {
+            "ours": ours(bench),
+            "boto3": boto3_transfer(bench, 1),
+            "boto3, 3 files at once": boto3_transfer(bench, len(SIZES)),
+            "obstore stream": obstore_stream(bench),
+            "obstore ranges": obstore_ranges(bench),
+            "to null, 2 streams": loopback_to_null(bench, 2),
+            "to null, 4 streams": loopback_to_null(bench, 4),
+            "disk write": disk_write,
+        }
+        bench.timed(works["to null, 2 streams"])  # warms the store
+        runs = {key: (lambda work=work: bench.timed(work)) for key, work in works.items()}
+        samples = interleave(runs, ROUNDS)
+    finally:
+        store.down()
+        shutil.rmtree(folder)
+    # The best raw reader of each round is the wire's speed.
+    wires = [samples.pop(f"to null, {streams} streams") for streams in (2, 4)]
+    samples["loopback to null"] = [max(pair) for pair in zip(*wires, strict=True)]
+    return make_figure(
+        "s3-to-disk",
+        "MiB/s",
+        samples,
+        ceilings=("loopback to null", "disk write"),
+        notes="ours verifies (blake3 and SHA-256); the peers do not",
+    )
