@@ -51,7 +51,10 @@ class Surroundings:
 
 async def run_agent(around: Surroundings, stop: asyncio.Event) -> bool:
     """Run until `stop` is set; False if a part of the agent ended by itself, which is a bug."""
-    async with connect(_connection(around.config)) as kube, _running(around, kube) as parts:
+    async with (
+        connect(_connection(around.config)) as kube,
+        running(around, _make_cluster(around, kube)) as parts,
+    ):
         stopping = asyncio.create_task(stop.wait(), name="stop")
         await asyncio.wait({stopping, *parts}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -68,12 +71,12 @@ def find_version() -> str:
 
 
 @asynccontextmanager
-async def _running(
-    around: Surroundings, kube: KubeClient
+async def running(
+    around: Surroundings, cluster: Cluster
 ) -> AsyncIterator[tuple[asyncio.Task[None], ...]]:
     """The parts that must never end. On leaving, transfers stop and can be resumed later."""
     async with AsyncExitStack() as stack:
-        parts = await _assemble(around, kube, stack)
+        parts = await _assemble(around, cluster, stack)
         status = serve_status(
             around.config.metrics_port,
             render_metrics=parts.metrics.render,
@@ -120,7 +123,7 @@ class _Parts:
         )
 
 
-async def _assemble(around: Surroundings, kube: KubeClient, stack: AsyncExitStack) -> _Parts:
+async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStack) -> _Parts:
     """All parts; what the stack holds is closed in the reverse order."""
     clock, wakeup, memory = SystemClock(), Wakeup(), Memory()
     thread, tasks = StoreThread(), BackgroundTasks()
@@ -128,7 +131,6 @@ async def _assemble(around: Surroundings, kube: KubeClient, stack: AsyncExitStac
     grants = _connect_operator(around.config, stack)
     engine = await stack.enter_async_context(FetchEngine(grants, _fetch_config(around.config)))
     metrics = PrometheusMetrics(engine.counters)
-    cluster = _make_cluster(around, kube)
     errands = Errands(
         memory=memory,
         transfers=Transfers(grants, engine, around.store, thread),
@@ -138,7 +140,7 @@ async def _assemble(around: Surroundings, kube: KubeClient, stack: AsyncExitStac
         metrics=metrics,
     )
     stack.push_async_callback(tasks.close, _DRAIN_SECONDS)
-    stack.callback(errands.stop)
+    stack.push_async_callback(errands.stop)
     actor = Actor(
         memory=memory,
         store=around.store,

@@ -24,7 +24,7 @@ from modelcache_api.names import EntryState, Reason
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 
 _log = logging.getLogger(__name__)
-_CANCEL_SECONDS: Final = 30.0
+_CANCEL_SECONDS: Final = 4.0
 _BUG_SECONDS: Final = 60.0
 _TENTHS: Final = 10
 
@@ -50,13 +50,15 @@ class Errands:
         self._metrics = metrics
         self._stopping = threading.Event()
 
-    def stop(self) -> None:
-        """Hashing ends at its next chunk; tasks are cancelled by their owner."""
+    async def stop(self) -> None:
+        """End transfers and hashing where they are; everything can be taken up again."""
         self._stopping.set()
+        for uid in tuple(self._memory.fetches):
+            await self.cancel(uid)
 
     def start_fetch(self, entry: EntrySpec) -> None:
         """Reserve the entry's bytes and fetch them, unless that goes on already."""
-        if entry.uid in self._memory.fetches:
+        if entry.uid in self._memory.fetches or self._stopping.is_set():
             return
         flight = Flight(entry.uid, entry.source_digest, entry.size_bytes)
         running = RunningFetch(entry, flight)
@@ -68,6 +70,7 @@ class Errands:
         running = self._memory.fetches.get(uid)
         if running is None or running.task is None:
             return
+        await self._transfers.engine.cancel(uid)
         running.task.cancel()
         await asyncio.wait({running.task}, timeout=_CANCEL_SECONDS)
         self._wakeup.set()

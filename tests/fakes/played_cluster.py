@@ -1,0 +1,80 @@
+"""The API server as one agent sees it, in memory; it can be away, and remembers the order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from modelcache_agent.ports.cluster import CacheNodeView, ClusterError
+from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheNodeStatus, EntrySpec
+
+
+@dataclass
+class PlayedCluster:
+    """Implements the port. `on_labels` is called with (before, after) at each change."""
+
+    node_uid: str = "node-1"
+    is_away: bool = False
+    loses_answers: bool = False
+    labels: frozenset[str] = frozenset()
+    status: CacheNodeStatus = field(default_factory=CacheNodeStatus)
+    entries: tuple[EntrySpec, ...] = ()
+    status_writes: list[CacheNodeStatus] = field(default_factory=list)
+    label_writes: list[frozenset[str]] = field(default_factory=list)
+    leases: int = 0
+    on_labels: Callable[[frozenset[str], frozenset[str]], None] = lambda _before, _after: None
+    _views: asyncio.Queue = field(default_factory=asyncio.Queue)
+
+    def want(self, *entries: EntrySpec) -> None:
+        """What the operator writes."""
+        self.entries = entries
+        self.nudge()
+
+    def nudge(self) -> None:
+        spec = CacheNodeSpec(node_uid=self.node_uid, entries=self.entries)
+        self._views.put_nowait(CacheNodeView("cache-node-1", spec, self.status))
+
+    def vanish(self) -> None:
+        self._views.put_nowait(None)
+
+    def entry(self, uid: str):
+        return next((entry for entry in self.status.entries if entry.uid == uid), None)
+
+    def state(self, uid: str) -> tuple[str, str] | None:
+        entry = self.entry(uid)
+        return None if entry is None else (str(entry.state), entry.reason)
+
+    @asynccontextmanager
+    async def watch(self):
+        async def views():
+            while True:
+                yield await self._views.get()
+
+        yield views()
+
+    async def apply_status(self, cache_node_uid, status) -> None:
+        self._answer()
+        assert cache_node_uid == "cache-node-1"
+        self.status = status
+        self.status_writes.append(status)
+
+    async def apply_labels(self, keys) -> frozenset[str]:
+        if not self.loses_answers:
+            self._answer()
+        if keys != self.labels:
+            self.on_labels(self.labels, keys)
+            self.label_writes.append(keys)
+        self.labels = keys
+        if self.loses_answers:
+            raise ClusterError("the answer was lost")
+        return keys
+
+    async def renew_lease(self) -> None:
+        self._answer()
+        self.leases += 1
+
+    def _answer(self) -> None:
+        if self.is_away:
+            raise ClusterError("the API server is away")
