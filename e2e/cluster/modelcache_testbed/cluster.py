@@ -129,7 +129,7 @@ class Cluster:
         lifetime_seconds: int = 3600,
         mark_running: bool = False,
     ) -> PodCredentials:
-        """Write the credentials of a pod of this service account, wherever it is scheduled."""
+        """Write the credentials of a pod of this service account that is bound to no node."""
         return pod_credentials(
             self.api,
             PodIdentity(namespace, service_account, None, app),

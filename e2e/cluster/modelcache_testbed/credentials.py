@@ -58,7 +58,7 @@ class PodCredentials:
 
 @dataclass(frozen=True)
 class PodIdentity:
-    """Whose credentials are wanted. ``node=None`` takes a pod wherever it is."""
+    """Whose credentials are wanted. ``node=None`` takes any pod of the account."""
 
     namespace: str
     service_account: str
@@ -131,6 +131,9 @@ def _create_pod(api: KubeApi, identity: PodIdentity) -> Document:
     }
     if identity.node:
         spec["nodeName"] = identity.node
+    else:
+        # Bound to no node, it outlives every node that a test removes.
+        spec["schedulingGates"] = [{"name": STAND_IN_LABEL}]
     labels = {"app": identity.app, STAND_IN_LABEL: "true"}
     metadata = {"generateName": f"{identity.app}-", "labels": labels}
     try:

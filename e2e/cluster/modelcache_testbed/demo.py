@@ -61,8 +61,7 @@ class Demo:
         self.verify_bytes()
         self.restart_without_bucket()
         self.delete_cache()
-        step("Once more, so that there is something to look at: the same ModelCache again.")
-        self.apply_model()
+        self.apply_model("Once more, so that there is something to look at.")
         self.await_ready()
         self.farewell()
 
@@ -92,9 +91,11 @@ class Demo:
         self.expected = bucket.put_folder(minilm_folder(), _PREFIX)
         say(f"   {len(self.expected)} files under s3://{_BUCKET}/{_PREFIX}")
 
-    def apply_model(self) -> None:
+    def apply_model(
+        self, text: str = "kubectl apply: a ModelVersion (what) and a ModelCache (where: 2 copies)."
+    ) -> None:
         """Apply Secret, ModelVersion and ModelCache."""
-        step("kubectl apply: a ModelVersion (what) and a ModelCache (where: 2 copies).")
+        step(text)
         documents = build_documents(self.store)
         self.cluster.apply(documents[:1])
         wait_until(
