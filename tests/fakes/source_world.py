@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from modelcache_api.v1alpha1.model_version import (
     CABundleRef,
     ModelVersionSpec,
@@ -15,6 +17,7 @@ from modelcache_api.v1alpha1.model_version import (
 from modelcache_operator.decide.allowed_sources import AllowList, AllowRule
 from modelcache_operator.decide.world import ModelVersionView, ObjectKey, Uid
 from modelcache_operator.ports.keyed_data import KeyedData
+from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.client import Timeouts
 from modelcache_operator.sources.s3 import S3Settings, S3Sources
 
@@ -86,3 +89,10 @@ def make_sources(
 ) -> S3Sources:
     settings.setdefault("timeouts", Timeouts(connect=2.0, read=2.0))
     return S3Sources(data, lambda: allow_list, settings=S3Settings(**settings))
+
+
+async def fail_to_resolve(sources: S3Sources, version: ModelVersionView) -> SourceError:
+    """The error that resolving the version ends with."""
+    with pytest.raises(SourceError) as caught:
+        await sources.resolve(version)
+    return caught.value

@@ -5,13 +5,11 @@ Text of the store never enters a message unquoted; URLs, keys of accounts and bo
 
 from __future__ import annotations
 
-import email.utils
 import re
 import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -31,10 +29,10 @@ from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.addressing import Address
 from modelcache_operator.sources.egress import RefusedAddressError
 from modelcache_operator.sources.quoted import quote_key
+from modelcache_operator.sources.store_answer import StoreAnswer, read_retry_after
 
 _SOON: Final = 15.0
 _LATER: Final = 60.0
-_LONGEST: Final = 3600.0
 
 _AUTH: Final = frozenset(
     {
@@ -91,7 +89,6 @@ _WANTS_VIRTUAL: Final = re.compile(
     r"virtual[ -]?host|path[ -]?style|second level domain|SecondLevelDomain", re.IGNORECASE
 )
 _T = TypeVar("_T", bound=BaseException)
-_REGION: Final = re.compile(r"[a-z0-9-]{1,64}")
 
 
 S3Failure = BotoCoreError | ClientError | ResponseParserError
@@ -155,7 +152,7 @@ def _explain_connection(error: Exception, attempt: Attempt) -> SourceError:
 
 
 def _explain_answer(error: ClientError, attempt: Attempt) -> SourceError:
-    answer = _Answer.of(error.response)
+    answer = StoreAnswer.of(error.response)
     if answer.code == "RequestTimeTooSkewed":
         return _clock_skew(answer, attempt)
     if answer.code in _EXPIRED:
@@ -169,7 +166,7 @@ def _explain_answer(error: ClientError, attempt: Attempt) -> SourceError:
         return SourceError(
             Reason.THROTTLED,
             f"{attempt.address.authority} asks for fewer requests ({answer.shown})",
-            retry_after_seconds=read_retry_after(answer.headers, attempt.now),
+            retry_after_seconds=read_retry_after(answer.headers, attempt.now, default=_SOON),
         )
     return (
         _explain_place(answer, attempt)
@@ -178,7 +175,7 @@ def _explain_answer(error: ClientError, attempt: Attempt) -> SourceError:
     )
 
 
-def _explain_place(answer: _Answer, attempt: Attempt) -> SourceError | None:
+def _explain_place(answer: StoreAnswer, attempt: Attempt) -> SourceError | None:
     """The request went to a wrong place: bucket, region or addressing style."""
     address = attempt.address
     if answer.code == "NoSuchBucket":
@@ -207,7 +204,7 @@ def _explain_place(answer: _Answer, attempt: Attempt) -> SourceError | None:
     return None
 
 
-def _explain_identity(answer: _Answer, attempt: Attempt) -> SourceError | None:
+def _explain_identity(answer: StoreAnswer, attempt: Attempt) -> SourceError | None:
     if answer.code not in _AUTH and answer.status not in (401, 403):
         return None
     cure = (
@@ -222,7 +219,7 @@ def _explain_identity(answer: _Answer, attempt: Attempt) -> SourceError | None:
     )
 
 
-def _explain_rest(answer: _Answer, attempt: Attempt) -> SourceError:
+def _explain_rest(answer: StoreAnswer, attempt: Attempt) -> SourceError:
     if answer.status >= 500:  # noqa: PLR2004 - HTTP
         return SourceError(
             Reason.SOURCE_ERROR,
@@ -239,7 +236,7 @@ def _explain_rest(answer: _Answer, attempt: Attempt) -> SourceError:
     )
 
 
-def _clock_skew(answer: _Answer, attempt: Attempt) -> SourceError:
+def _clock_skew(answer: StoreAnswer, attempt: Attempt) -> SourceError:
     theirs = answer.server_time or "unknown"
     ours = answer.request_time or attempt.now.astimezone(UTC).isoformat()
     return SourceError(
@@ -257,61 +254,6 @@ def _not_s3(attempt: Attempt) -> SourceError:
         "check source.endpoint",
         retry_after_seconds=_LATER,
     )
-
-
-def read_retry_after(headers: Mapping[str, str], now: datetime, *, default: float = _SOON) -> float:
-    """Seconds of a Retry-After in either form, within sane bounds; the default without one."""
-    value = headers.get("retry-after", "").strip()
-    if value.isascii() and value.isdigit():
-        return min(max(float(value[:9]), 1.0), _LONGEST)
-    try:
-        when = email.utils.parsedate_to_datetime(value)
-    except ValueError:
-        return default
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
-    return min(max((when - now).total_seconds(), 1.0), _LONGEST)
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """The parts of an error answer that we use, each bounded."""
-
-    code: str
-    message: str
-    status: int
-    headers: Mapping[str, str]
-    region: str | None
-    request_time: str | None
-    server_time: str | None
-
-    @classmethod
-    def of(cls, response: Mapping[str, Any]) -> _Answer:
-        error = response.get("Error") or {}
-        metadata = response.get("ResponseMetadata") or {}
-        headers = {str(k).lower(): str(v) for k, v in (metadata.get("HTTPHeaders") or {}).items()}
-        region = str(headers.get("x-amz-bucket-region") or error.get("Region") or "")
-        server_time = error.get("ServerTime") or headers.get("date")
-        return cls(
-            code=str(error.get("Code") or "")[:80],
-            message=str(error.get("Message") or "")[:500],
-            status=int(metadata.get("HTTPStatusCode") or 0),
-            headers=headers,
-            region=region if _REGION.fullmatch(region) else None,
-            request_time=_printable(error.get("RequestTime")),
-            server_time=_printable(server_time),
-        )
-
-    @property
-    def shown(self) -> str:
-        """Status and code, for a message."""
-        code = self.code if self.code.isalnum() and self.code.isascii() else quote_key(self.code)
-        return f"{self.status}" if self.code == str(self.status) else f"{self.status} {code}"
-
-
-def _printable(value: object) -> str | None:
-    text = str(value)[:40] if value else ""
-    return text if text and text.isprintable() and text.isascii() else None
 
 
 def _describe_tls(error: BaseException) -> str:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from contract.edge.grants_door import MODEL, Agent, Door
 from modelcache_kube import ConnectConfig, KubeClient, connect
+from modelcache_testbed.bucket import Bucket
 
 CHART = Path(__file__).parents[3] / "charts" / "modelcache" / "files"
 SYSTEM = "modelcache-system"
@@ -50,3 +52,42 @@ async def kube(operator_kubeconfig) -> AsyncIterator[KubeClient]:
     """The API server with the operator's rights and no others."""
     async with connect(ConnectConfig(kubeconfig=operator_kubeconfig)) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def bucket(seaweed):
+    return Bucket(seaweed, f"grants-{secrets.token_hex(4)}")
+
+
+@pytest.fixture
+async def door(kube, system, seaweed, bucket):
+    own = Door(kube, system, seaweed, bucket)
+    await own.open()
+    yield own
+    await own.close()
+
+
+@pytest.fixture
+def make_agent(cluster, system, tmp_path):
+    made = []
+
+    def make(**more) -> Agent:
+        made.append(Agent(cluster, system, tmp_path / secrets.token_hex(4), **more))
+        return made[-1]
+
+    yield make
+    for agent in made:
+        cluster.remove_node(agent.name)
+
+
+@pytest.fixture
+def agent(make_agent):
+    return make_agent()
+
+
+@pytest.fixture
+async def entry(door, agent):
+    """One version, wanted on the agent's node."""
+    own = await door.add_version(MODEL)
+    door.world.add_node(agent.name, agent.uid, [own])
+    return own

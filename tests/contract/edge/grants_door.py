@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 import ssl
@@ -10,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
+from blake3 import blake3
 
 from fakes.seen_world import SeenWorld
 from fakes.source_world import FakeKeyedData, make_sources, make_version
@@ -119,3 +121,37 @@ class Door:
         queries = [{"uid": uid, **page} for uid in uids]
         status, body, _ = await self.post("/v1/grants", token, {"entries": queries})
         return status, body
+
+
+MODEL = {"config.json": b"{}", "model.safetensors": b"weights " * 100}
+
+
+class Agent:
+    """A played node and the credentials of the agent on it."""
+
+    def __init__(self, cluster, system, folder, account="modelcache-agent") -> None:
+        self.cluster = cluster
+        self.name = f"node-{secrets.token_hex(4)}"
+        self.uid = cluster.add_node(self.name)["metadata"]["uid"]
+        self.credentials = cluster.agent_credentials(self.name, system, account, folder)
+
+    @property
+    def token(self) -> str:
+        return self.credentials.grant_token_file.read_text()
+
+    @property
+    def api_token(self) -> str:
+        return self.credentials.token_file.read_text()
+
+
+def propose(entry, files=MODEL, **more):
+    rows = [
+        {
+            "path": path,
+            "sizeBytes": len(body),
+            "sha256": hashlib.sha256(body).hexdigest(),
+            "pieces": [blake3(body).hexdigest()],
+        }
+        for path, body in files.items()
+    ]
+    return {"uid": entry.uid, "sourceDigest": entry.source_digest, "files": rows} | more

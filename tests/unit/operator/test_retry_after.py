@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from modelcache_operator.sources.errors import read_retry_after
+from modelcache_operator.sources.store_answer import read_retry_after
 
 NOW = datetime(2026, 11, 29, 12, 0, 0, tzinfo=UTC)
 
