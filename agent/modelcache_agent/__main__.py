@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from modelcache_agent.config import Config, ConfigError, parse_config
 from modelcache_agent.identity import IdentityError, find_identity
@@ -21,6 +22,9 @@ from modelcache_agent.tiers.errors import StoreError
 from modelcache_agent.tiers.recovery import open_store
 from modelcache_agent.tiers.usage import can_tell_use
 from modelcache_api.quantities import format_bytes
+
+if TYPE_CHECKING:
+    from modelcache_agent.agent import Surroundings
 
 _log = logging.getLogger("modelcache_agent.main")
 _EXIT_FAILED = 1
@@ -69,10 +73,9 @@ def _start(config: Config) -> int:
     return 0 if was_told else _EXIT_FAILED
 
 
-async def _serve(around: object) -> bool:
-    from modelcache_agent.agent import Surroundings, run_agent  # noqa: PLC0415
+async def _serve(around: Surroundings) -> bool:
+    from modelcache_agent.agent import run_agent  # noqa: PLC0415
 
-    assert isinstance(around, Surroundings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 

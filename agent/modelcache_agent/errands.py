@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -53,8 +54,7 @@ class Errands:
     async def stop(self) -> None:
         """End transfers and hashing where they are; everything can be taken up again."""
         self._stopping.set()
-        for uid in tuple(self._memory.fetches):
-            await self.cancel(uid)
+        await asyncio.gather(*(self.cancel(uid) for uid in tuple(self._memory.fetches)))
 
     def start_fetch(self, entry: EntrySpec) -> None:
         """Reserve the entry's bytes and fetch them, unless that goes on already."""
@@ -63,6 +63,7 @@ class Errands:
         flight = Flight(entry.uid, entry.source_digest, entry.size_bytes)
         running = RunningFetch(entry, flight)
         self._memory.fetches[entry.uid] = running
+        _log.info("fetching uid=%s bytes=%d", entry.uid, entry.size_bytes)
         running.task = self._tasks.start(f"fetch-{entry.uid}", self._fetch(running))
 
     async def cancel(self, uid: str) -> None:
@@ -70,7 +71,8 @@ class Errands:
         running = self._memory.fetches.get(uid)
         if running is None or running.task is None:
             return
-        await self._transfers.engine.cancel(uid)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._transfers.engine.cancel(uid), _CANCEL_SECONDS)
         running.task.cancel()
         await asyncio.wait({running.task}, timeout=_CANCEL_SECONDS)
         self._wakeup.set()
@@ -79,7 +81,8 @@ class Errands:
         """Delete unfinished files and what the engine remembers of them."""
         if uid in self._memory.fetches:
             return
-        await self._transfers.engine.forget(uid)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._transfers.engine.forget(uid), _CANCEL_SECONDS)
         await self._transfers.thread.call(self._transfers.store.drop_partial, uid)
         self._wakeup.set()
 

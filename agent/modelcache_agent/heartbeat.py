@@ -16,13 +16,16 @@ from modelcache_agent.wakeup import Wakeup
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 5.0
 _SPREAD: Final = 0.1
+# More than one interval and a slow request; the operator waits for five intervals by default.
+_SILENT_RENEWALS: Final = 1.5
 
 
 class Heartbeat:
-    """Renews the Lease. After a failure the operator may have taken our labels away.
+    """Renews the Lease. After a silence the operator may have taken our labels away.
 
-    So once renewing works again, and every `relabel_seconds`, the labels count as unknown and are
-    applied once more; where nothing changed, the API server writes nothing.
+    So once renewing works again, also where we were suspended without noticing, and every
+    `relabel_seconds`, the labels count as unknown and are applied once more; where nothing
+    changed, the API server writes nothing.
     """
 
     def __init__(  # noqa: PLR0913 - everything it touches, handed in
@@ -48,16 +51,17 @@ class Heartbeat:
 
     async def run(self) -> None:
         """Until cancelled."""
-        was_silent = False
-        relabel_at = self._clock.monotonic() + self._relabel_seconds
+        last_beat = relabelled = self._clock.monotonic()
         while True:
             succeeded = await self._beat()
             now = self._clock.monotonic()
-            if succeeded and (was_silent or now >= relabel_at):
-                self._memory.node_labels = None
-                self._wakeup.set()
-                relabel_at = now + self._relabel_seconds
-            was_silent = not succeeded
+            if succeeded:
+                was_silent = now - last_beat > _SILENT_RENEWALS * self._lease_seconds
+                if was_silent or now - relabelled >= self._relabel_seconds:
+                    self._memory.node_labels = None
+                    self._wakeup.set()
+                    relabelled = now
+                last_beat = now
             seconds = self._lease_seconds if succeeded else min(_RETRY_SECONDS, self._lease_seconds)
             await asyncio.sleep(seconds * (1.0 - _SPREAD * self._clock.jitter()))
 

@@ -24,6 +24,7 @@ from modelcache_agent.ports.metrics import Metrics
 from modelcache_agent.tiers.disk import DiskStore, Survey
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.wakeup import Wakeup
+from modelcache_api.names import Condition
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 
 _log = logging.getLogger(__name__)
@@ -111,6 +112,9 @@ class AgentLoop:
             memory.cache_node = None
             memory.written_status = None
             return
+        if before is not None and _readiness(before) != _readiness(view):
+            # The operator thought us lost, or forgave us: it takes labels away when it does.
+            memory.node_labels = None
         if before is None or before.uid != view.uid:
             memory.written_status = strip_foreign_fields(view.status)
         memory.cache_node = view
@@ -174,3 +178,9 @@ class AgentLoop:
             seconds = min(seconds, max(_COALESCE_SECONDS, recheck_at - now))
         await self._wakeup.wait(seconds)
         await asyncio.sleep(_COALESCE_SECONDS)
+
+
+def _readiness(view: CacheNodeView) -> str | None:
+    """What the operator says of us."""
+    ready = (c.status for c in view.status.conditions if c.type == Condition.READY)
+    return next(ready, None)

@@ -13,8 +13,8 @@ class SystemClock:
         self._random = random.SystemRandom()
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
-        return time.monotonic()
+        """Seconds that never go back, and go on while the machine is suspended."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def jitter(self) -> float:
         """A number in [0, 1)."""

@@ -13,10 +13,11 @@ from modelcache_api.manifest import ContentDigest
 
 @dataclass(frozen=True, slots=True)
 class StoredVersion:
-    """One published version. `last_used` is in Unix seconds."""
+    """One published version. `last_used` is in Unix seconds; `blobs` goes with `files`."""
 
     digest: ContentDigest
     files: tuple[FileRecord, ...]
+    blobs: frozenset[Blob]
     origins: tuple[Origin, ...]
     last_used: float
     is_verified: bool = True
@@ -29,24 +30,22 @@ class StoredVersion:
         files = tuple(
             replace(file, content=replace(file.content, pieces=())) for file in record.files
         )
-        return cls(record.digest, files, record.origins, last_used, is_verified)
+        blobs = _to_blobs(files)
+        return cls(record.digest, files, blobs, record.origins, last_used, is_verified)
+
+    def with_files(self, files: tuple[FileRecord, ...]) -> StoredVersion:
+        """The same content as it lies on the disk now."""
+        return replace(self, files=files, blobs=_to_blobs(files))
 
     @property
     def blob_names(self) -> frozenset[str]:
         """File names of its blobs."""
-        return frozenset(file.blob for file in self.files)
+        return frozenset(blob.sha256 for blob in self.blobs)
 
     @property
     def held(self) -> Held:
         """As decisions see it."""
-        sizes = {file.blob: file.content.size_bytes for file in self.files}
-        return Held(
-            digest=self.digest,
-            blobs=frozenset(Blob(name, size) for name, size in sizes.items()),
-            last_used=self.last_used,
-            origins=self.origins,
-            is_verified=self.is_verified,
-        )
+        return Held(self.digest, self.blobs, self.last_used, self.origins, self.is_verified)
 
 
 class Catalog:
@@ -54,6 +53,7 @@ class Catalog:
 
     def __init__(self) -> None:
         self._versions: dict[ContentDigest, StoredVersion] = {}
+        self._by_sha256: dict[str, FileRecord] | None = None
 
     def __iter__(self) -> Iterator[StoredVersion]:
         return iter([self._versions[digest] for digest in sorted(self._versions)])
@@ -65,10 +65,12 @@ class Catalog:
     def put(self, version: StoredVersion) -> None:
         """Add or replace a version."""
         self._versions[version.digest] = version
+        self._by_sha256 = None
 
     def drop(self, digest: ContentDigest) -> None:
         """Forget a version."""
         self._versions.pop(digest, None)
+        self._by_sha256 = None
 
     @property
     def blob_names(self) -> frozenset[str]:
@@ -77,9 +79,16 @@ class Catalog:
 
     def find_blob(self, sha256: str) -> FileRecord | None:
         """A verified file with this digest, in any version."""
-        for version in self._versions.values():
-            if version.is_verified:
-                for file in version.files:
-                    if file.content.sha256 == sha256:
-                        return file
-        return None
+        if self._by_sha256 is None:
+            self._by_sha256 = {
+                file.content.sha256: file
+                for version in self._versions.values()
+                if version.is_verified
+                for file in version.files
+            }
+        return self._by_sha256.get(sha256)
+
+
+def _to_blobs(files: tuple[FileRecord, ...]) -> frozenset[Blob]:
+    """A blob is named as its file: a second copy of one content takes room of its own."""
+    return frozenset(Blob(file.blob, file.content.size_bytes) for file in files)

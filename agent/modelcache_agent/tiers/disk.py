@@ -165,7 +165,7 @@ class DiskStore:
                 self.quarantine.take(target, fault)
             self.layout.new_tree(hex_digest).rename(target)
             sync_directory(self.layout.versions)
-        self.catalog.put(replace(stored, files=files, is_verified=True))
+        self.catalog.put(replace(stored.with_files(files), is_verified=True))
 
     def add_origin(self, digest: ContentDigest, origin: Origin) -> None:
         """Note that this version's source gave these bytes, or that they were adopted."""
