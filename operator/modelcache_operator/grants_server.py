@@ -9,7 +9,9 @@ import asyncio
 import logging
 import ssl
 import traceback
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, TypeVar
@@ -38,11 +40,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Bounds of one caller and of one request. Proposals list a hash for each 8 MiB."""
+    """Bounds of one caller and of one request. Proposals list a hash for each 8 MiB.
+
+    A node has at most `proposals_of_node` in work, so that no single one can hold all places.
+    """
 
     grant_body_bytes: int = 256 * 1024
     proposal_body_bytes: int = 64 * 1024 * 1024
-    proposals_at_once: int = 2
+    proposals_at_once: int = 4
+    proposals_of_node: int = 2
     grants_per_second: float = 20.0
     grants_burst: float = 200.0
     proposals_per_second: float = 2.0
@@ -81,6 +87,7 @@ class GrantsServer:
         )
         # Each proposal in work may take a few times its size in memory.
         self._proposals = asyncio.Semaphore(settings.proposals_at_once)
+        self._proposing: Counter[str] = Counter()
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
@@ -112,12 +119,27 @@ class GrantsServer:
     async def _propose(self, request: web.Request) -> web.Response:
         async with asyncio.timeout(self._settings.proposal_seconds):
             caller = await self._admit(request, self._proposal_rate)
-            async with self._proposals:
+            async with self._place(caller), self._proposals:
                 body = await _read_body(request, self._settings.proposal_body_bytes)
                 proposal = await asyncio.to_thread(_parse, Proposal, body)
                 answer = await self._service.propose(caller, proposal)
         status = HTTPStatus.OK if answer.error is None else HTTPStatus.CONFLICT
         return await _respond(status, answer)
+
+    @asynccontextmanager
+    async def _place(self, caller: Caller) -> AsyncIterator[None]:
+        if self._proposing[caller.node] >= self._settings.proposals_of_node:
+            raise DeniedError(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "proposals of this node are still in work",
+                retry_after_seconds=_RETRY_SECONDS,
+            )
+        self._proposing[caller.node] += 1
+        try:
+            yield
+        finally:
+            self._proposing[caller.node] -= 1
+            self._proposing += Counter()  # drops the zeros
 
     async def _health(self, _: web.Request) -> web.Response:
         if not self._world.is_synced:

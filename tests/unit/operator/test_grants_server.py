@@ -48,11 +48,10 @@ async def knock(parts):
     port = await server.start("127.0.0.1", 0, authority.context())
     trust = ssl.create_default_context(cadata=authority.pem.decode())
 
-    async def post():
+    async def post(path="/v1/grants", data=b'{"entries": [{"uid": "u"}]}'):
         async with aiohttp.ClientSession() as session:
-            url = f"https://127.0.0.1:{port}/v1/grants"
-            body = {"entries": [{"uid": "u"}]}
-            async with session.post(url, json=body, ssl=trust) as answer:
+            url = f"https://127.0.0.1:{port}{path}"
+            async with session.post(url, data=data, ssl=trust) as answer:
                 return answer.status, await answer.json(), answer.headers.get("Retry-After")
 
     yield post
@@ -79,3 +78,20 @@ async def test_a_bug_is_logged_by_its_place_and_without_its_words(parts, knock, 
     assert (status, body["message"]) == (500, "the operator failed")
     assert "RuntimeError" in caplog.text
     assert "X-Amz-Signature" not in caplog.text
+
+
+async def test_a_node_that_sends_slowly_holds_its_own_places_only(knock):
+    release = asyncio.Event()
+
+    async def slow_body():
+        yield b"{"
+        await release.wait()
+
+    held = [asyncio.create_task(knock("/v1/proposals", slow_body())) for _ in range(2)]
+    await asyncio.sleep(0.3)
+    status, body, retry_after = await knock("/v1/proposals", b"{}")
+    assert (status, body["reason"]) == (429, "Throttled")
+    assert retry_after is not None
+    release.set()
+    assert [answer[0] for answer in await asyncio.gather(*held)] == [400, 400]
+    assert (await knock("/v1/proposals", b"{}"))[0] == 400
