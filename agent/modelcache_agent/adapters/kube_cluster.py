@@ -66,17 +66,20 @@ class KubeCluster:
             yield _views(events)
 
     async def apply_status(self, cache_node_uid: str, status: CacheNodeStatus) -> None:
-        """Our fields of the status; the CacheNode's uid keeps them off a successor."""
+        """Our fields of the status.
+
+        The API server ignores a uid in the status of a custom resource, so a successor of the
+        CacheNode may be written to once; its uid in the answer tells that it was not ours.
+        """
         fields = status.model_dump(mode="json", by_alias=True, exclude_none=True)
         fields.pop("conditions", None)
-        body = {
-            "metadata": {"name": self._node_name, "uid": cache_node_uid},
-            "status": fields,
-        }
+        body = {"metadata": {"name": self._node_name}, "status": fields}
         with _translated():
-            await self._kube.apply(
+            written = await self._kube.apply(
                 CACHE_NODES, body, field_manager=names.MANAGER_AGENT, subresource="status"
             )
+        if written["metadata"]["uid"] != cache_node_uid:
+            raise ClusterError("the CacheNode was replaced by another one")
 
     async def apply_labels(self, keys: frozenset[str]) -> frozenset[str]:
         """One apply takes what is ours away or sets it; what others set in our name goes too."""
