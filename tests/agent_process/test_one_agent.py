@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from fakes.fetch_world import random_body, safetensors_body
+from modelcache_agent.tiers.durable import walk_files
 from modelcache_testbed.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -17,7 +20,11 @@ BODIES = {
 
 
 def find_large_files(root):
-    return [path for path in root.rglob("*") if path.is_file() and path.stat().st_size > 10_000]
+    found = []
+    for path in walk_files(root):
+        with suppress(FileNotFoundError):
+            found += [path] if path.stat().st_size > 10_000 else []
+    return found
 
 
 def test_a_version_is_fetched_proposed_labelled_and_removed(agent):
