@@ -10,9 +10,17 @@ from email.utils import formatdate
 import pytest
 
 from fakes.fault_proxy import Fault
-from fakes.fetch_world import Grants, content_of, make_job, plain_url, quick, random_body
+from fakes.fetch_world import (
+    Grants,
+    LeapingClock,
+    content_of,
+    make_job,
+    plain_url,
+    quick,
+    random_body,
+)
 from fakes.range_server import Served
-from modelcache_agent.decide.transfer_plan import StallPolicy
+from modelcache_agent.decide.transfer_plan import BackoffPolicy, StallPolicy
 from modelcache_agent.fetch import FetchEngine, GrantUnavailableError
 from modelcache_api.manifest import PIECE_BYTES, SourceFile
 from modelcache_api.names import Reason
@@ -37,9 +45,9 @@ class World:
         self.directory = directory
         self.counters = None
 
-    async def fetch(self, config=None, **changes):
+    async def fetch(self, config=None, clock=None, **changes):
         job = make_job(self.sources, self.directory, **changes)
-        async with FetchEngine(self.grants, config or quick()) as engine:
+        async with FetchEngine(self.grants, config or quick(), clock) as engine:
             outcome = await engine.fetch(job)
             self.counters = engine.counters()
         return outcome
@@ -51,8 +59,8 @@ class World:
         assert "://" not in outcome.failure.message
         return outcome.failure
 
-    async def succeed(self, config=None, **changes):
-        outcome = await self.fetch(config, **changes)
+    async def succeed(self, config=None, clock=None, **changes):
+        outcome = await self.fetch(config, clock, **changes)
         assert outcome.failure is None
         assert outcome.files[0].sha256 == SHA
         assert outcome.files[0].partial_path.read_bytes() == BODY
@@ -191,14 +199,36 @@ async def test_passing_faults_are_tried_again_within_the_budget(
     assert proxy.gets["n.bin"] == quick().file_attempts
 
 
-@pytest.mark.parametrize("as_date", [False, True], ids=["seconds", "date"])
-async def test_retry_after_is_honoured(world, proxy, as_date):
-    value = formatdate(time.time() + 1.5, usegmt=True) if as_date else "1"
+@pytest.mark.parametrize(
+    ("value", "least"),
+    [
+        pytest.param("100", 100, id="seconds"),
+        pytest.param(formatdate(time.time() + 900, usegmt=True), 300, id="date, capped"),
+        pytest.param("86400", 300, id="a day, capped"),
+    ],
+)
+async def test_retry_after_is_honoured(world, proxy, value, least):
     proxy.script("m.bin", Fault(status=503, set_headers={"Retry-After": value}), times=1)
-    began = time.monotonic()
-    await world.succeed()
-    assert time.monotonic() - began >= 0.4
+    clock = LeapingClock()
+    await world.succeed(quick(streams=1, stall=StallPolicy(window_seconds=10_000)), clock)
+    assert least <= clock.leapt < least + 5
     assert world.counters.retries == {Reason.THROTTLED: 1}
+
+
+async def test_backoff_doubles_with_jitter_up_to_its_cap(world, proxy):
+    """Ceilings 1, 2, 4, 8, 8 with a jitter of one half."""
+    proxy.script("m.bin", Fault(status=500))
+    clock = LeapingClock()
+    config = quick(
+        streams=1,
+        file_attempts=6,
+        backoff=BackoffPolicy(base_seconds=1, cap_seconds=8),
+        stall=StallPolicy(window_seconds=10_000),
+    )
+    outcome = await world.fetch(config, clock)
+    assert outcome.failure.reason == Reason.SOURCE_ERROR
+    assert "6 attempts" in outcome.failure.message
+    assert clock.leapt == pytest.approx((1 + 2 + 4 + 8 + 8) / 2, abs=0.5)
 
 
 async def test_C09_expired_credentials_are_renewed_once_then_reported(world, proxy):

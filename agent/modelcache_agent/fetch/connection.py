@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MAX_IDLE: Final = 4
+# A redirect's body is read to its end if it is this short, so that the connection can be kept.
+_DRAIN_BYTES: Final = 16 * 1024
 # What may go to another origin after a redirect; a grant's headers may hold credentials.
 _SAFE_HEADERS: Final = frozenset({"range", "if-match", "user-agent"})
 
@@ -126,6 +128,7 @@ class ConnectionCache:
             if reply.status not in _REDIRECTS:
                 return Exchange(self, origin, connection, reply)
             location = reply.header("Location")
+            reply.read_beginning(_DRAIN_BYTES)
             Exchange(self, origin, connection, reply).close()
             url = next_url(url, location)
             if origin_of(split_url(url), ca_bundle) != origin:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _USER_AGENT: Final = "modelcache-agent"
 _SUCCESSES: Final = (200, 206)
+_OUR_HEADERS: Final = frozenset({"range", "if-match", "accept-encoding", "connection"})
 _MAX_HEADER_LENGTH: Final = 256
 
 
@@ -94,6 +95,7 @@ class PartReader:
         if verdict.start != ask.start or verdict.end > ask.end:
             raise RangesIgnoredError
         self._end = verdict.end
+        self._watch.stop_waiting()
         return self._end
 
     def read(self, view: memoryview, offset: int) -> None:
@@ -126,6 +128,7 @@ class PartReader:
         reply = self._reply()
         if reply.is_finished or self._end < self._ask.end:
             return
+        self._watch.start_waiting()
         if reply.read_beginning(1):
             ask = self._ask
             message = f"{quote(ask.path)}: expected {ask.end - ask.start} bytes, received more"
@@ -168,7 +171,8 @@ class PartReader:
 
 
 def _headers(grant: GrantedFile, ask: Ask) -> dict[str, str]:
-    headers = {"User-Agent": _USER_AGENT, **grant.headers}
+    headers = {"User-Agent": _USER_AGENT}
+    headers |= {k: v for k, v in grant.headers.items() if k.lower() not in _OUR_HEADERS}
     headers["Range"] = f"bytes={ask.start}-{ask.end - 1}"
     etag = if_match_value(ask.etag)
     if etag is not None:
