@@ -18,8 +18,9 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 
-from fakes.played_fleet import PlayedFleet
 from figure import Figure, make_figure
+
+from fakes.played_fleet import PlayedFleet
 from modelcache_kube import MODEL_CACHES, ConnectConfig, KubeClient, connect
 from modelcache_testbed import LocalCluster
 from modelcache_testbed.audit import AuditEvent
