@@ -51,9 +51,9 @@ class _PatientDelays(Iterable[float]):
     """Delays between the tries of one request; without end, so that kopf never gives up."""
 
     def __iter__(self) -> Iterator[float]:
-        yield from (0.5, 1.0, 2.0, 5.0)
+        yield from (0.5, 1.0, 2.0)
         while True:
-            yield 10.0
+            yield 5.0
 
 
 class _NoDiffBase(DiffBaseStorage):

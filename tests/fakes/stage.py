@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
@@ -153,6 +154,8 @@ class Stage:
                 return 200, self._fetch(path)
             except urllib.error.HTTPError as error:
                 return error.code, error.read().decode()
+            except OSError as error:
+                return 0, str(error)
 
         return await asyncio.to_thread(ask)
 
@@ -177,8 +180,14 @@ class Stage:
             await asyncio.sleep(0.2)
 
     async def until_cached(self, name: str = "c1", *, copies: str, seconds: float = 30) -> None:
-        await self.until(lambda: self.copies(name), copies, seconds=seconds)
-        await self.until(lambda: self.ready(name), ("True", "Cached"), seconds=seconds)
+        try:
+            await self.until(lambda: self.copies(name), copies, seconds=seconds)
+            await self.until(lambda: self.ready(name), ("True", "Cached"), seconds=seconds)
+        except AssertionError:
+            print(json.dumps((await self.cache(name)).get("status"), indent=1))
+            print(await asyncio.to_thread(self.cluster.kubectl, "get", "cachenodes,nodes"))
+            print("the fleet's errors:", self.fleet.errors)
+            raise
 
     # --- end ------------------------------------------------------------------------------
 

@@ -21,6 +21,8 @@ def system(cluster, seaweed, tmp_path_factory) -> Iterator[System]:
     """An installed system with one operator that loses patience with agents after 12 s."""
     system = System(cluster, tmp_path_factory.mktemp("system"))
     system.install()
+    # The operator's token is bound to its pod, and its pod must outlive the tests' nodes.
+    cluster.add_node("home-of-the-operator")
     system.add_operator(extra=QUICK)
     try:
         yield system
