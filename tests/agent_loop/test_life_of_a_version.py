@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from dataclasses import replace
 
+import aiohttp
 import pytest
 
 from fakes.fetch_world import random_body, safetensors_body
 from fakes.store_world import read_tree
+from modelcache_agent.tiers.disk import DiskStore
 from modelcache_api.wire import WireError
 
 MODEL = {"model.safetensors": safetensors_body(9 << 20), "config.json": b"{}"}
@@ -231,3 +234,40 @@ async def test_a_cache_node_that_vanishes_takes_nothing_with_it(bench):
         await asyncio.sleep(0.5)
         assert bench.tree("v1").exists()
         assert len(bench.cluster.labels) == 1
+
+
+async def test_a_bug_costs_one_entry_its_turn_and_not_the_agent(bench, monkeypatch):
+    bench.offer("v1", MODEL)
+    bench.offer("v2", {"model.safetensors": safetensors_body(1000, 3)})
+    real = DiskStore.publish
+
+    def publish(self, manifest, finished, origin):
+        if origin.uid == "v1":
+            raise RuntimeError("bug")
+        return real(self, manifest, finished, origin)
+
+    monkeypatch.setattr(DiskStore, "publish", publish)
+    bench.cluster.want(bench.entry("v1"), bench.entry("v2"))
+    async with bench.started():
+        await bench.until_state("v1", "Failed", "StoreError")
+        await bench.until_state("v2", "Cached")
+        assert "RuntimeError" in bench.cluster.entry("v1").message
+
+
+async def test_health_and_metrics_are_served(bench):
+    port = find_free_port()
+    bench.offer("v1", MODEL)
+    bench.cluster.want(bench.entry("v1"))
+    async with bench.started(f"--metrics-port={port}"), aiohttp.ClientSession() as session:
+        await bench.until(lambda: bench.cluster.labels, "the label")
+        for path, text in (("/healthz", "ok"), ("/readyz", "ok")):
+            async with session.get(f"http://127.0.0.1:{port}{path}") as answer:
+                assert (answer.status, (await answer.text()).strip()) == (200, text)
+        async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert 'modelcache_agent_entries{state="Cached"} 1.0' in await answer.text()
+
+
+def find_free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

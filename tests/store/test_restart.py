@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 
 import pytest
 
@@ -241,3 +242,35 @@ def test_the_time_of_last_use_survives(root):
     with opened(root) as store:
         assert used != 2_000_000.0
         assert find_held(store, digest).last_used == 2_000_000.0
+
+
+def test_a_damaged_list_of_evictions_counts_as_empty(root, digest):
+    (root / "evicted.json").write_text("[")
+    with opened(root) as store:
+        assert store.survey().evicted == frozenset()
+        assert find_held(store, digest).is_verified
+
+
+def test_things_of_one_name_have_room_in_quarantine(root):
+    for _ in range(3):
+        with opened(root):
+            pass
+        (root / "notes").write_bytes(b"x")
+    with opened(root) as store:
+        assert store.survey().quarantined == 3
+
+
+def test_a_mount_point_inside_the_store_is_reported_and_left_alone(root):
+    with opened(root):
+        pass
+    (root / "disk").mkdir()
+    mount = ["mount", "-t", "tmpfs", "none", str(root / "disk")]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounting needs root")
+    try:
+        (root / "disk" / "precious").write_bytes(b"x")
+        with opened(root) as store:
+            assert store.survey().quarantined == 0
+        assert (root / "disk" / "precious").read_bytes() == b"x"
+    finally:
+        subprocess.run(["umount", str(root / "disk")], check=True)

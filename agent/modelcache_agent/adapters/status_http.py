@@ -40,10 +40,10 @@ async def serve_status(
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host=None, port=port, shutdown_timeout=1.0).start()
+        await web.TCPSite(runner, host=None, port=port).start()
         yield
     finally:
         await runner.cleanup()
