@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from fakes.world import World
-from modelcache_testbed.system import System
+from modelcache_testbed.system import NAMESPACE, System
 
 
 def make_world(request, cluster, seaweed, tmp_path_factory, **options) -> World:
@@ -22,6 +22,7 @@ def make_world(request, cluster, seaweed, tmp_path_factory, **options) -> World:
 @pytest.fixture(scope="module")
 def world(request, cluster, seaweed, tmp_path_factory) -> Iterator[World]:
     """Operator and two agents; nodes n1 and n2."""
+    position = cluster.audit.position()
     world = make_world(request, cluster, seaweed, tmp_path_factory)
     try:
         for suffix in ("n1", "n2"):
@@ -29,3 +30,10 @@ def world(request, cluster, seaweed, tmp_path_factory) -> Iterator[World]:
         yield world
     finally:
         world.close()
+    assert_C53_nothing_was_denied(cluster, position)
+
+
+def assert_C53_nothing_was_denied(cluster, position: int) -> None:
+    """The roles are neither a letter short nor guessed: no request of ours was refused."""
+    denied = [event for event in cluster.audit.denied(position) if NAMESPACE in event.user]
+    assert denied == []

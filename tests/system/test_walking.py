@@ -78,10 +78,21 @@ def test_C34_labels_and_bytes_go_with_the_cache_and_come_back_with_it(
     assert world.label_key(team, "walk-v1") == key
 
 
-def test_more_and_fewer_copies_move_as_little_as_possible(world: World, team: str) -> None:
-    before = world.warm_nodes(team, "walk-v1")
+def test_more_and_fewer_copies_keep_what_is_there(world: World, team: str) -> None:
+    """A copy that stays is not fetched again: its files keep their inodes."""
+    (first,) = world.warm_nodes(team, "walk-v1")
+    before = inodes(world, first)
     world.apply_cache(team, "walk", "walk-v1", copies=2)
     world.wait_ready(team, "walk", copies=2)
+    world.wait(lambda: len(world.warm_nodes(team, "walk-v1")) == 2, "labels on both")
+    assert inodes(world, first) == before
+    both = {node: inodes(world, node) for node in world.nodes}
     world.apply_cache(team, "walk", "walk-v1", copies=1)
     world.wait(lambda: len(world.warm_nodes(team, "walk-v1")) == 1, "one label again")
-    assert world.warm_nodes(team, "walk-v1") == before
+    (kept,) = world.warm_nodes(team, "walk-v1")
+    assert inodes(world, kept) == both[kept]
+
+
+def inodes(world: World, node: str) -> set[int]:
+    root = world.system.store_of(node) / "versions"
+    return {path.stat().st_ino for path in root.rglob("*") if path.is_file()}
