@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from fakes.played_fleet import PlayedFleet
-from fakes.stage import Stage
+from fakes.stage import OPERATOR_USER, Stage
 from modelcache_kube import ConnectConfig, connect
 from modelcache_testbed.system import System
 
@@ -34,6 +34,7 @@ def system(cluster, seaweed, tmp_path_factory) -> Iterator[System]:
 async def stage(request, cluster, seaweed, system) -> AsyncIterator[Stage]:
     """A namespace, and nodes with played agents: three, or what the mark `nodes(n)` says."""
     mark = request.node.get_closest_marker("nodes")
+    start = cluster.audit.position() if hasattr(cluster, "audit") else 0
     async with (
         connect(ConnectConfig(kubeconfig=cluster.kubeconfig)) as kube,
         PlayedFleet(kube) as fleet,
@@ -43,10 +44,12 @@ async def stage(request, cluster, seaweed, system) -> AsyncIterator[Stage]:
         await stage.prepare(mark.args[0] if mark else 3)
         try:
             yield stage
-        except BaseException:
-            raise
         finally:
             await stage.close()
+    if hasattr(cluster, "audit"):
+        # C53: whatever a test exercises, nothing of it may be beyond the chart's roles.
+        denied = [event for event in cluster.audit.denied(start) if event.user == OPERATOR_USER]
+        assert denied == []
 
 
 def pytest_configure(config: pytest.Config) -> None:
