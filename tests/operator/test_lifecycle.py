@@ -49,7 +49,7 @@ async def test_C36_a_node_that_is_removed_is_replaced_and_leaves_nothing(stage):
     await stage.apply_version()
     await stage.apply_cache(copies=2)
     await stage.until_cached(copies="2/2")
-    gone = sorted(await stage.holders())[0]
+    gone = min(await stage.holders())
     await stage.remove_node(gone)
     await stage.until(lambda: stage.cache_node(gone), None)
     await stage.until_cached(copies="2/2")
@@ -101,7 +101,7 @@ async def test_a_lost_node_is_replaced_and_taken_in_again_when_it_comes_back(sta
     await stage.apply_version()
     await stage.apply_cache(copies=2)
     await stage.until_cached(copies="2/2")
-    lost = sorted(await stage.holders())[0]
+    lost = min(await stage.holders())
     stage.fleet.kill(lost)
     await stage.until(stage.holders, lambda found: len(found) == 3, seconds=40)
     await stage.until_cached(copies="2/2")

@@ -123,7 +123,7 @@ def test_C42_a_cache_that_is_being_deleted_is_not_built_up_again(stage):
 
 
 def test_C36_a_node_that_is_removed_is_replaced_and_cleaned_up(stage):
-    gone = sorted(stage.holders())[0]
+    gone = min(stage.holders())
     stage.world.remove_node(gone)
     stage.settle()
     assert len(stage.holders()) == 2
@@ -141,7 +141,7 @@ def test_C36_without_a_replacement_the_cache_is_degraded_not_failed():
 
 
 def test_a_silent_agent_loses_its_labels_and_its_copies_are_placed_elsewhere(stage):
-    lost = sorted(stage.holders())[0]
+    lost = min(stage.holders())
     key = stage.version().status.node_label_key
     stage.world.show(make_node(lost, labels={key: "disk", "pool": "gpu"}))
     stage.pass_time(200, silent=[lost])
@@ -158,7 +158,7 @@ def test_a_silent_agent_loses_its_labels_and_its_copies_are_placed_elsewhere(sta
 
 
 def test_a_node_that_comes_back_is_taken_in_again_and_the_surplus_goes(stage):
-    lost = sorted(stage.holders())[0]
+    lost = min(stage.holders())
     stage.pass_time(400, silent=[lost])
     stage.pass_time(20)
     assert len(stage.holders()) == 2
@@ -169,7 +169,7 @@ def test_a_node_that_comes_back_is_taken_in_again_and_the_surplus_goes(stage):
 
 
 def test_a_new_leader_does_not_take_the_dead_for_alive(stage):
-    lost = sorted(stage.holders())[0]
+    lost = min(stage.holders())
     stage.pass_time(400, silent=[lost])
     stage.core.end()
     stage.world.writes.clear()
@@ -277,7 +277,7 @@ def test_C41_one_failed_one_loading_one_cached_is_told_as_it_is():
 
 
 def test_an_evicted_copy_is_placed_nowhere_else(stage):
-    holder = sorted(stage.holders())[0]
+    holder = min(stage.holders())
     stage.world.states[(holder, "uid-m1")] = EntryState.EVICTED
     before = stage.holders()
     stage.core.router.look_at_everything()
@@ -319,7 +319,7 @@ def test_two_caches_of_one_version_share_bytes_and_either_may_go(stage):
 
 
 def test_a_rebuilt_node_starts_clean_and_gets_its_copy_again(stage):
-    name = sorted(stage.holders())[0]
+    name = min(stage.holders())
     old = stage.world.cache.cache_node(NodeName(name))
     stage.world.remove_node(name)
     from dataclasses import replace
@@ -337,7 +337,7 @@ def test_a_cache_node_that_somebody_deletes_or_edits_is_repaired(stage):
     from dataclasses import replace
 
     before = stage.holders()
-    name = NodeName(sorted(before)[0])
+    name = NodeName(min(before))
     stage.world.hide(stage.world.cache.cache_node(name))
     stage.settle()
     assert stage.holders() == before
