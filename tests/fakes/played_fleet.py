@@ -55,6 +55,8 @@ class PlayedFleet:
         self.nodes: dict[str, PlayedNode] = {}
         self.manifests = ConfigMapManifests(kube, namespace)
         self.errors: list[str] = []
+        self._adopting: dict[Uid, asyncio.Lock] = {}
+        self._adopted: dict[Uid, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._dirty: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
@@ -182,8 +184,14 @@ class PlayedFleet:
         return report
 
     async def _adopt(self, entry: dict[str, Any]) -> str:
-        """Propose what these bytes could be; the first one to say so decides."""
+        """Propose what these bytes could be; the first one to say so decides for all."""
         uid = Uid(entry["uid"])
+        async with self._adopting.setdefault(uid, asyncio.Lock()):
+            if uid not in self._adopted:
+                self._adopted[uid] = await self._propose(uid, entry)
+        return self._adopted[uid]
+
+    async def _propose(self, uid: Uid, entry: dict[str, Any]) -> str:
         source = await self.manifests.get_source(uid, entry["sourceDigest"])
         assert source is not None, entry
         files = [
