@@ -123,6 +123,17 @@ class World:
             if tree.is_dir() and not tree.name.startswith(".")
         }
 
+    def files_left(self, node: str) -> list[str]:
+        """Everything with bytes in a node's store, wherever it hides."""
+        store = self.system.store_of(node)
+        folders = ("blobs", "partial", "versions", "released", "quarantine")
+        return [
+            path.relative_to(store).as_posix()
+            for folder in folders
+            for path in (store / folder).rglob("*")
+            if path.is_file()
+        ]
+
     # --- waiting --------------------------------------------------------------------------
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
@@ -159,7 +170,7 @@ class World:
 
     def wait_gone(self, *nodes: str, seconds: float = 60) -> None:
         self.wait(
-            lambda: all(not self.labels(node) and not self.trees(node) for node in nodes),
+            lambda: all(not self.labels(node) and not self.files_left(node) for node in nodes),
             f"no label and no byte on {nodes}",
             seconds,
         )

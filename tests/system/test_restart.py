@@ -23,9 +23,11 @@ def team(world: World) -> str:
 def test_C14_restart_of_all_with_the_bucket_off_changes_no_label_and_reads_no_byte(
     world: World, team: str
 ) -> None:
-    versions = {node: node_version(world, node) for node in world.nodes}
+    labels = {node: world.labels(node) for node in world.nodes}
+    position = world.cluster.audit.position()
     trees = {node: world.trees(node) for node in world.nodes}
     inodes = {node: tree_inodes(world, node) for node in world.nodes}
+    before = {node: label_history(world, node) for node in world.nodes}
     world.store.stop()
     try:
         programs = [*world.system.agents.values(), *world.system.operators.values()]
@@ -44,8 +46,8 @@ def test_C14_restart_of_all_with_the_bucket_off_changes_no_label_and_reads_no_by
         )
     finally:
         world.store.start()
-    # The managed labels are byte-equal and no other writer touched them in between.
-    assert {node: node_version(world, node) for node in world.nodes} == versions
+    assert {node: world.labels(node) for node in world.nodes} == labels
+    assert_no_node_changed(world, before, position)
     assert {node: world.trees(node) for node in world.nodes} == trees
     assert {node: tree_inodes(world, node) for node in world.nodes} == inodes
 
@@ -87,10 +89,23 @@ def test_C37_deleted_while_the_operator_was_down(world: World, team: str) -> Non
     world.wait_gone(*world.nodes, seconds=90)
 
 
-def node_version(world: World, node: str) -> tuple[dict[str, str], str]:
-    found = world.cluster.api.get(f"/api/v1/nodes/{node}")
-    ours = [m for m in found["metadata"]["managedFields"] if m["manager"].startswith("modelcache")]
-    return world.labels(node), str(sorted((m["manager"], m["fieldsV1"] and 1) for m in ours))
+def label_history(world: World, node: str) -> list[tuple[str, str]]:
+    """Who last changed what he manages on the Node, and when: a label taken and set again shows."""
+    found = world.cluster.api.get(f"/api/v1/nodes/{node}")["metadata"]["managedFields"]
+    return sorted((m["manager"], m["time"]) for m in found if m["manager"].startswith("modelcache"))
+
+
+def assert_no_node_changed(
+    world: World, before: dict[str, list[tuple[str, str]]], position: int
+) -> None:
+    """Applying equal labels again writes nothing: times stay. The operator does not touch Nodes."""
+    assert {node: label_history(world, node) for node in world.nodes} == before
+    writers = {
+        event.user
+        for event in world.cluster.audit.events(position)
+        if event.resource == "nodes" and event.verb in {"patch", "update"} and not event.subresource
+    }
+    assert not any("modelcache-operator" in writer for writer in writers)
 
 
 def tree_inodes(world: World, node: str) -> dict[str, int]:

@@ -81,6 +81,9 @@ def test_C30_cold_then_warm_then_gone(world: World, team: str) -> None:
         ),
         "the strict pod being unschedulable",
     )
+    events = world.cluster.api.get(f"/api/v1/namespaces/{team}/events")["items"]
+    told = [e["message"] for e in events if e["involvedObject"]["name"] == "cold-strict"]
+    assert any("node affinity" in message for message in told), told
     # The running pod is left alone, and the strict one goes where the label comes back.
     assert world.cluster.api.find(f"{path}/strict") is not None
     world.apply_cache(team, "m", "m", copies=1)
@@ -93,6 +96,7 @@ def test_C35_many_writers_on_one_node_lose_nothing(world: World, team: str) -> N
     node = world.nodes[0]
     stop = threading.Event()
     errors: list[Exception] = []
+    began = world.cluster.audit.position()
 
     def write(number: int) -> None:
         count = 0
@@ -108,19 +112,19 @@ def test_C35_many_writers_on_one_node_lose_nothing(world: World, team: str) -> N
     for writer in writers:
         writer.start()
     try:
-        names = [f"w{number}" for number in range(10)]
-        for name in names:
-            world.put_model(name, size_bytes=20_000, seed=hash(name) % 1000)
+        names = [f"w{number:02}" for number in range(30)]
+        for seed, name in enumerate(names):
+            world.put_model(name, size_bytes=20_000, seed=seed)
             world.apply_version(team, name, name)
             world.apply_cache(team, name, name, copies="All")
         for name in names:
             world.wait_ready(team, name, copies=3)
         keys = {world.label_key(team, name) for name in names}
         world.wait(lambda: keys <= set(world.labels(node)), "all labels on the node")
-        for name in names[:5]:
+        for name in names[:15]:
             world.cluster.kubectl("delete", "modelcache", name, "-n", team)
-        gone = {world.label_key(team, name) for name in names[:5]}
-        world.wait(lambda: not gone & set(world.labels(node)), "five labels gone")
+        gone = {world.label_key(team, name) for name in names[:15]}
+        world.wait(lambda: not gone & set(world.labels(node)), "half of the labels gone")
         assert keys - gone <= set(world.labels(node))
     finally:
         stop.set()
@@ -131,12 +135,41 @@ def test_C35_many_writers_on_one_node_lose_nothing(world: World, team: str) -> N
     labels = world.cluster.api.get(f"/api/v1/nodes/{node}")["metadata"]["labels"]
     assert {f"other.example/{number}" for number in range(4)} <= set(labels)
     assert labels["world"] == world.name
+    changes = len(names) + len(gone)
+    assert 0 < len(node_writes(world, node, began)) <= changes
     position = world.cluster.audit.position()
     assert world.stays(lambda: keys - gone <= set(world.labels(node)), 5)
-    writes = [
-        event
-        for event in world.cluster.audit.events(position)
-        if event.resource == "nodes" and event.verb == "patch" and "modelcache" in event.user
-    ]
-    assert writes == []
+    assert node_writes(world, node, position) == []
     assert all(key.startswith(PREFIX) for key in keys)
+
+
+def node_writes(world: World, node: str, since: int) -> list[str]:
+    """Requests of ours that write this Node."""
+    return [
+        event.uri
+        for event in world.cluster.audit.events(since)
+        if event.resource == "nodes"
+        and event.name == node
+        and event.verb == "patch"
+        and "modelcache-agent" in event.user
+    ]
+
+
+def test_C30_a_warm_node_that_is_not_ready_attracts_nobody(world: World, team: str) -> None:
+    (warm,) = world.warm_nodes(team, "m")
+    preferred = affinity(world, team)
+    world.cluster.lose_node(warm)
+    try:
+        world.wait(
+            lambda: any(
+                taint["key"].startswith("node.kubernetes.io/")
+                for taint in world.cluster.api.get(f"/api/v1/nodes/{warm}")["spec"].get(
+                    "taints", []
+                )
+            ),
+            "the taint of a lost node",
+        )
+        chosen = run_pod(world, team, "while-lost", preferred)
+        assert chosen in set(world.nodes) - {warm}
+    finally:
+        world.cluster.recover_node(warm)
