@@ -174,7 +174,7 @@ class Errands:
         if stored is None:
             return
         hashed = await asyncio.to_thread(hash_version, store, stored, self._stopping.is_set)
-        if hashed is not None and not await thread.call(settle, store, hashed):
+        if hashed is not None and await thread.call(settle, store, hashed) is False:
             self._metrics.count_failure(Reason.DIGEST_MISMATCH)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from modelcache_agent.decide.ledger import Blob
@@ -71,6 +71,13 @@ class Catalog:
         """Forget a version."""
         self._versions.pop(digest, None)
         self._by_sha256 = None
+
+    def doubt(self, blob_names: Iterable[str]) -> None:
+        """Versions that name these blobs count as unverified until they were hashed again."""
+        doubtful = frozenset(blob_names)
+        for version in self:
+            if version.is_verified and not doubtful.isdisjoint(version.blob_names):
+                self.put(replace(version, is_verified=False))
 
     @property
     def blob_names(self) -> frozenset[str]:
