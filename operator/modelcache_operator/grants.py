@@ -32,6 +32,7 @@ from modelcache_operator.decide.grant_access import (
     judge_proposal,
     refuse_entry,
 )
+from modelcache_operator.decide.pin import describe_pin_conflict
 from modelcache_operator.decide.world import ModelVersionView, Uid
 from modelcache_operator.ports.manifests import AdoptedContent, ManifestDamagedError, Manifests
 from modelcache_operator.ports.sources import SignedPage, SourceError, Sources
@@ -107,24 +108,33 @@ class GrantService:
             return _failed(uid, Reason.THROTTLED, "ask for fewer entries at a time")
         entry, version = found
         try:
-            source = await self._manifests.get_source(uid, entry.source_digest)
-            if source is None:
-                return _failed(uid, Reason.RESOLVING, "the source manifest is not kept yet")
-            files = source.files[query.offset : query.offset + limit]
-            page = await self._sources.sign(version, files)
-            content = await self._manifests.get_content(uid)
+            return await self._sign_page(entry, version, query.offset, limit)
         except ManifestDamagedError:
             return Grant(uid=uid, error=_damaged(uid))
         except SourceError as error:
             message = "the operator cannot sign for this source now: see its ModelVersion"
             return _failed(uid, error.reason, message)
+
+    async def _sign_page(
+        self, entry: EntrySpec, version: ModelVersionView, offset: int, limit: int
+    ) -> Grant:
+        uid = version.uid
+        source = await self._manifests.get_source(uid, entry.source_digest)
+        if source is None:
+            return _failed(uid, Reason.RESOLVING, "the source manifest is not kept yet")
+        content = await self._manifests.get_content(uid)
+        content_digest = None if content is None else content.manifest.digest
+        if conflict := describe_pin_conflict(version.spec.digest, content_digest):
+            return _failed(uid, Reason.DIGEST_MISMATCH, conflict)
+        files = source.files[offset : offset + limit]
+        page = await self._sources.sign(version, files)
         granted = await asyncio.to_thread(_build_files, files, page, content)
         return Grant(
             uid=uid,
             source_digest=entry.source_digest,
-            content_digest=None if content is None else content.manifest.digest,
+            content_digest=content_digest,
             total_files=len(source.files),
-            offset=query.offset,
+            offset=offset,
             files=granted,
             ca_bundle=page.ca_bundle,
         )

@@ -156,10 +156,14 @@ class Router:
 
 
 def _traits_for_dependants(view: View | None) -> object:
-    """All but the count of nodes, which moves with each copy and concerns nobody else."""
+    """All but the count of nodes, which moves with each copy and concerns nobody else.
+
+    Of the spec the pin alone: whether the bytes are wanted hangs on it.
+    """
     if not isinstance(view, ModelVersionView):
         return None
-    return view.uid, view.is_deleted, view.status.model_copy(update={"nodes": None})
+    status = view.status.model_copy(update={"nodes": None})
+    return view.uid, view.is_deleted, view.spec.digest, status
 
 
 def _placement_traits(node: NodeView | None) -> object:

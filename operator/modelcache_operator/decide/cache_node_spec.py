@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheRef, EntrySpec
+from modelcache_operator.decide.pin import describe_conflict
 from modelcache_operator.decide.placement import Books, tie_break
 from modelcache_operator.decide.world import ModelVersionView, NodeName, ObjectKey, Uid
 
@@ -21,10 +22,11 @@ class PlacedCopy:
 
 
 def make_cache_node_spec(node_uid: Uid, copies: Iterable[PlacedCopy]) -> CacheNodeSpec:
-    """The whole spec, sorted. Versions that are not resolved have nothing to fetch yet.
+    """The whole spec, sorted.
 
-    ModelCaches that refer to one ModelVersion share an entry, which may be evicted only if each
-    of them allows it.
+    Versions that are not resolved have nothing to fetch yet, and those whose pin contradicts their
+    bytes have nothing to hold. ModelCaches that refer to one ModelVersion share an entry, which may
+    be evicted only if each of them allows it.
     """
     entries: dict[str, EntrySpec] = {}
     caches = []
@@ -52,7 +54,7 @@ def make_cache_node_spec(node_uid: Uid, copies: Iterable[PlacedCopy]) -> CacheNo
 
 def _make_entry(copy: PlacedCopy) -> EntrySpec | None:
     status = copy.version.status
-    if status.source_digest is None or status.size_bytes is None:
+    if status.source_digest is None or status.size_bytes is None or describe_conflict(copy.version):
         return None
     return EntrySpec(
         uid=copy.version.uid,

@@ -18,6 +18,7 @@ from modelcache_api.v1alpha1.model_cache import (
     TrackStatus,
 )
 from modelcache_operator.decide.copies import Copy, CopyTally
+from modelcache_operator.decide.pin import describe_conflict
 from modelcache_operator.decide.shortage import Shortage
 from modelcache_operator.decide.world import ModelCacheView, ModelVersionView
 
@@ -83,12 +84,13 @@ def _make_track(facts: CacheFacts) -> TrackStatus:
     name = facts.cache.spec.stable.model_version
     if facts.version is None:
         return TrackStatus(name=STABLE_TRACK, model_version=name)
+    status = facts.version.status
     return TrackStatus(
         name=STABLE_TRACK,
         model_version=name,
         uid=facts.version.uid,
-        content_digest=facts.version.status.content_digest,
-        node_label_key=facts.version.status.node_label_key,
+        content_digest=status.content_digest,
+        node_label_key=None if describe_conflict(facts.version) else status.node_label_key,
     )
 
 
@@ -124,6 +126,9 @@ def _judge_version(facts: CacheFacts) -> _Outlook | None:
     if facts.version is None:
         message = f"there is no ModelVersion {name} in this namespace: create it"
         return _Outlook(Reason.MODEL_VERSION_NOT_FOUND, message, is_stuck=True)
+    if conflict := describe_conflict(facts.version):
+        message = f"ModelVersion {name}: {conflict}"
+        return _Outlook(Reason.DIGEST_MISMATCH, message, is_stuck=True)
     if facts.version.status.source_digest is not None:
         return None
     conditions = {item.type: item for item in facts.version.status.conditions}

@@ -10,6 +10,7 @@ from modelcache_api.labels import make_node_label_key
 from modelcache_api.names import Condition, Reason
 from modelcache_api.quantities import format_bytes
 from modelcache_api.v1alpha1.model_version import ModelVersionStatus, NodeCounts
+from modelcache_operator.decide.pin import describe_pin_conflict
 from modelcache_operator.decide.world import ModelVersionView
 
 
@@ -71,7 +72,7 @@ def make_version_status(facts: VersionFacts, now: datetime) -> ModelVersionStatu
     source = facts.source if isinstance(facts.source, ResolvedSource) else None
     content = facts.content if source else None
     label_key = None
-    if content:
+    if content and _pin_conflict(facts) is None:
         label_key = make_node_label_key(
             version.key.namespace, version.key.name, content.content_digest
         )
@@ -105,17 +106,18 @@ def _make_verdicts(facts: VersionFacts) -> tuple[Verdict, ...]:
 
 def _judge(facts: VersionFacts) -> tuple[bool, bool, bool, Reason, str]:
     """(ready, moving, stuck, reason, message)."""
-    source, pinned = facts.source, facts.version.spec.digest
+    source = facts.source
     if source is None:
         return False, True, False, Reason.RESOLVING, "the source is being listed"
     if isinstance(source, RefusedSource):
         stuck = source.needs_help
         return False, not stuck, stuck, source.reason, source.message
-    if pinned and facts.content and facts.content.content_digest != pinned:
-        message = (
-            f"spec.digest is {pinned}, the verified bytes are {facts.content.content_digest}: "
-            "create a new ModelVersion for other bytes"
-        )
-        return False, False, True, Reason.DIGEST_MISMATCH, message
+    if conflict := _pin_conflict(facts):
+        return False, False, True, Reason.DIGEST_MISMATCH, conflict
     size = format_bytes(source.size_bytes)
     return True, False, False, Reason.RESOLVED, f"{source.files} files, {size}"
+
+
+def _pin_conflict(facts: VersionFacts) -> str | None:
+    adopted = facts.content.content_digest if facts.content else None
+    return describe_pin_conflict(facts.version.spec.digest, adopted)

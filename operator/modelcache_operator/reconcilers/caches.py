@@ -10,6 +10,7 @@ from modelcache_operator.decide.cache_status import CacheFacts, make_cache_statu
 from modelcache_operator.decide.copies import CopyTally, tally_copies
 from modelcache_operator.decide.eligibility import Demand
 from modelcache_operator.decide.events import cache_events
+from modelcache_operator.decide.pin import describe_conflict
 from modelcache_operator.decide.placement import ALL_COPIES, PlacementPlan, place
 from modelcache_operator.decide.world import ModelCacheView, ModelVersionView, ObjectKey
 from modelcache_operator.memory import Memory
@@ -59,11 +60,12 @@ class CacheReconciler:
     def _version_to_hold(
         self, cache: ModelCacheView, named: ModelVersionView | None
     ) -> ModelVersionView | None:
-        """The named version once it is resolved; until then the one that is held already."""
-        if named is not None and named.status.source_digest is not None:
+        """The named version once it may be held; until then the one that is held already."""
+        if named is not None and _may_be_held(named):
             return named
         placed = self.memory.assignments.of(cache.key)
-        return self.world.model_version(placed.version) if placed else None
+        held = self.world.model_version(placed.version) if placed else None
+        return held if held is not None and _may_be_held(held) else None
 
     def _place(
         self, cache: ModelCacheView, named: ModelVersionView | None, held: ModelVersionView
@@ -102,3 +104,7 @@ class CacheReconciler:
         copies = cache.spec.placement.copies
         wanted = copies if isinstance(copies, int) else 0
         return CacheFacts(cache, named, CopyTally(wanted, ()), None)
+
+
+def _may_be_held(version: ModelVersionView) -> bool:
+    return version.status.source_digest is not None and describe_conflict(version) is None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from builders import GIB, make_cache, make_node, make_version
+from builders import GIB, digest, make_cache, make_node, make_version
 from fakes.memory_core import MemoryCore, MemoryWorld
 from modelcache_api.names import Condition, EntryState, Reason
 from modelcache_operator.decide.world import NodeName, ObjectKey
@@ -75,6 +77,32 @@ def test_a_version_is_resolved_placed_fetched_adopted_and_labelled(stage):
     node = stage.world.cache.cache_node(NodeName(next(iter(stage.holders()))))
     entry = node.spec.entries[0]
     assert (entry.content_digest, entry.label_key) == (status.content_digest, status.node_label_key)
+
+
+def test_a_pin_that_contradicts_the_adopted_bytes_withdraws_every_copy(stage):
+    version = stage.version()
+    pinned = version.spec.model_copy(update={"digest": digest("e")})
+    stage.world.show(replace(version, spec=pinned, generation=2))
+    stage.settle()
+    assert stage.ready(stage.version()) == ("False", Reason.DIGEST_MISMATCH)
+    assert stage.ready(stage.cache()) == ("False", Reason.DIGEST_MISMATCH)
+    assert stage.version().status.node_label_key is None
+    assert stage.holders() == set()
+
+
+def test_a_contradicted_version_does_not_replace_the_one_that_is_held(stage):
+    before = stage.holders()
+    stage.world.add_version("m2")
+    stage.world.add_cache("c2", version="m2", copies=1)
+    stage.settle()
+    second = stage.version(ObjectKey("search", "m2"))
+    pinned = second.spec.model_copy(update={"digest": digest("e")})
+    stage.world.show(replace(second, spec=pinned, generation=2))
+    stage.world.show(make_cache("c1", version="m2", copies=2, generation=2))
+    stage.settle()
+    assert stage.ready(stage.cache()) == ("False", Reason.DIGEST_MISMATCH)
+    assert stage.holders() == before
+    assert stage.holders("uid-m2") == set()
 
 
 def test_nothing_is_written_when_nothing_changes(stage):
@@ -322,8 +350,6 @@ def test_a_rebuilt_node_starts_clean_and_gets_its_copy_again(stage):
     name = min(stage.holders())
     old = stage.world.cache.cache_node(NodeName(name))
     stage.world.remove_node(name)
-    from dataclasses import replace
-
     stage.world.show(replace(make_node(name), uid="rebuilt"))
     stage.world.renew(name)
     stage.core.list_leases()
@@ -334,8 +360,6 @@ def test_a_rebuilt_node_starts_clean_and_gets_its_copy_again(stage):
 
 
 def test_a_cache_node_that_somebody_deletes_or_edits_is_repaired(stage):
-    from dataclasses import replace
-
     before = stage.holders()
     name = NodeName(min(before))
     stage.world.hide(stage.world.cache.cache_node(name))

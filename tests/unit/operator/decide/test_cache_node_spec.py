@@ -37,6 +37,13 @@ def test_a_version_that_is_not_resolved_has_nothing_to_fetch():
     assert spec.entries == spec.caches == ()
 
 
+def test_bytes_that_contradict_the_pin_are_held_nowhere():
+    adopted = {"content_digest": digest("c"), "content_manifest_digest": digest("d")}
+    pinned = make_version(spec_digest=digest("e"), node_label_key="k/l", **adopted)
+    spec = make_cache_node_spec(NODE, [copy("c1", pinned)])
+    assert spec.entries == spec.caches == ()
+
+
 def test_two_caches_of_one_version_share_an_entry_that_both_must_give_up():
     version = make_version()
     for first, second, shared in ((True, True, True), (True, False, False), (False, True, False)):

@@ -61,6 +61,12 @@ def outlook(status):
 
 
 SPACE = Shortage(Reason.INSUFFICIENT_SPACE, "0 of 1 copies have a node: free space")
+CONTRADICTED = make_version(
+    spec_digest=digest("e"),
+    content_digest=digest("c"),
+    content_manifest_digest=digest("d"),
+    node_label_key="k/l",
+)
 UNREPORTED = Shortage(Reason.WAITING, "agents have not reported")
 
 
@@ -156,6 +162,11 @@ UNREPORTED = Shortage(Reason.WAITING, "agents have not reported")
             ),
             (False, False, True, Reason.MODEL_VERSION_NOT_READY),
             id="the version cannot be resolved",
+        ),
+        pytest.param(
+            facts([CACHED], version=CONTRADICTED),
+            (False, False, True, Reason.DIGEST_MISMATCH),
+            id="the verified bytes are not those of the pin",
         ),
         pytest.param(
             facts([CACHED, CACHED], version=make_version("m2", uid="v2", resolved=False)),
@@ -264,6 +275,8 @@ def test_the_track_names_version_content_and_label():
     track = make_cache_status(facts([CACHED], version=version), NOW).tracks[0]
     assert (track.name, track.model_version, track.uid) == ("stable", "m1", "v1")
     assert (track.content_digest, track.node_label_key) == (digest("c"), "k/l")
+    contradicted = make_cache_status(facts([CACHED], version=CONTRADICTED), NOW).tracks[0]
+    assert contradicted.node_label_key is None
     missing = make_cache_status(facts([], copies=1, version="missing"), NOW).tracks[0]
     assert (missing.model_version, missing.uid) == ("m1", None)
 

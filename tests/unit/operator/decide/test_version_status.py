@@ -90,6 +90,14 @@ def test_what_is_known_is_in_the_status():
     assert status.nodes.disk == 4
 
 
+def test_bytes_that_contradict_the_pin_are_named_and_labelled_nowhere():
+    version = make_version(spec_digest=digest("e"))
+    status = make_version_status(VersionFacts(version, SOURCE, CONTENT, 1), NOW)
+    assert status.content_digest == digest("c")
+    assert status.node_label_key is None
+    assert "create a new ModelVersion" in status.conditions[0].message
+
+
 def test_nothing_is_claimed_of_a_version_that_is_not_resolved():
     refused = RefusedSource(Reason.AUTH_FAILED, "wrong key", needs_help=True)
     status = make_version_status(VersionFacts(make_version(), refused, CONTENT, 4), NOW)

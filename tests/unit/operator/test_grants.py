@@ -1,0 +1,69 @@
+"""What an agent is granted, without a network: manifests and sources in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import digest, make_version
+from fakes.seen_world import SeenWorld
+from modelcache_api.manifest import (
+    ContentFile,
+    SourceFile,
+    make_content_manifest,
+    make_source_manifest,
+)
+from modelcache_api.names import Reason
+from modelcache_api.v1alpha1.cache_node import EntrySpec
+from modelcache_api.wire import GrantQuery, GrantRequest
+from modelcache_operator.decide.grant_access import Caller
+from modelcache_operator.decide.world import NodeName, Uid
+from modelcache_operator.grants import GrantService
+from modelcache_operator.ports.manifests import AdoptedContent
+from modelcache_operator.ports.sources import SignedFile, SignedPage
+
+SOURCE = make_source_manifest([SourceFile("model.bin", 9, etag='"e"')])
+CONTENT = make_content_manifest([ContentFile("model.bin", 9, "c" * 64)])
+CALLER = Caller(NodeName("n1"), Uid("uid-n1"), "pod", "pod-uid")
+VERSION = Uid("v1")
+
+
+class Kept:
+    async def get_source(self, uid, digest):
+        return SOURCE
+
+    async def get_content(self, uid):
+        return AdoptedContent(CONTENT, digest("d"))
+
+
+class Signer:
+    async def sign(self, version, files):
+        return SignedPage(tuple(SignedFile(f.path, "https://s/x", (), 0.0) for f in files))
+
+
+async def ask(version):
+    world = SeenWorld()
+    world.add_node(
+        "n1", "uid-n1", [EntrySpec(uid=VERSION, source_digest=SOURCE.digest, size_bytes=9)]
+    )
+    world.versions[VERSION] = version
+    service = GrantService(world, Kept(), Signer())
+    answer = await service.grant(CALLER, GrantRequest(entries=(GrantQuery(uid=VERSION),)))
+    return answer.grants[0]
+
+
+@pytest.mark.parametrize(
+    ("version", "refusal"),
+    [
+        pytest.param(make_version(), None, id="no pin"),
+        pytest.param(make_version(spec_digest=CONTENT.digest), None, id="the pin is the content"),
+        pytest.param(
+            make_version(spec_digest=digest("e")),
+            Reason.DIGEST_MISMATCH,
+            id="the pin contradicts the content, whether or not the status says so yet",
+        ),
+    ],
+)
+async def test_urls_are_signed_only_for_bytes_that_are_wanted(version, refusal):
+    grant = await ask(version)
+    assert (grant.error.reason if grant.error else None) == refusal
+    assert bool(grant.files) is (refusal is None)
