@@ -128,7 +128,10 @@ class Router:
         old = change.old if isinstance(change.old, CacheNodeView) else None
         new = change.new if isinstance(change.new, CacheNodeView) else None
         self._memory.books.invalidate((name,))
-        if old is None or new is None or _spec_and_conditions(old) != _spec_and_conditions(new):
+        if new is None:
+            # Mostly its Node is gone too, and the other watch has not told yet: do not revive it.
+            self._queue.add(node_key(name), after_seconds=_ROOM_SECONDS)
+        elif old is None or _spec_and_conditions(old) != _spec_and_conditions(new):
             self._queue.add(node_key(name))
         before, after = _entries(old), _entries(new)
         moved = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
