@@ -97,7 +97,7 @@ def make_cache_node(
     return CacheNodeView(NodeName(name), Uid(f"cn-{name}"), spec, status)
 
 
-def make_book(  # noqa: PLR0917 - a builder
+def make_book(
     name: str = "n1",
     *,
     node: NodeView | None = None,

@@ -12,8 +12,16 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from builders import GIB, NOW, digest, make_cache, make_cache_node, make_entry, make_node
-from builders import make_version
+from builders import (
+    GIB,
+    NOW,
+    digest,
+    make_cache,
+    make_cache_node,
+    make_entry,
+    make_node,
+    make_version,
+)
 from modelcache_api.manifest import (
     ContentFile,
     SourceFile,

@@ -2,8 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from builders import GIB, make_book, make_books, make_cache_node, make_demand, make_entry, make_node
-from builders import make_entry_spec
+from builders import (
+    GIB,
+    make_book,
+    make_books,
+    make_cache_node,
+    make_demand,
+    make_entry,
+    make_entry_spec,
+    make_node,
+)
 from modelcache_api.names import EntryState, Reason
 from modelcache_api.v1alpha1.model_cache import Toleration
 from modelcache_operator.decide.liveness import Liveness
