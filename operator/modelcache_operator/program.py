@@ -30,10 +30,8 @@ from modelcache_operator.adapters.metrics import OperatorMetrics
 from modelcache_operator.adapters.relist import Relister
 from modelcache_operator.adapters.token_bucket import TokenBucket
 from modelcache_operator.adapters.watch_cache import WatchCache
-from modelcache_operator.agents import Agents
-from modelcache_operator.assignments import Assignments
-from modelcache_operator.books import NodeBooks
 from modelcache_operator.config import OperatorConfig
+from modelcache_operator.core import CoreParts, make_core
 from modelcache_operator.decide.grant_access import AgentAccount
 from modelcache_operator.decide.liveness import LivenessLimits
 from modelcache_operator.decide.world import AgentLeaseView, Uid
@@ -43,16 +41,8 @@ from modelcache_operator.grants_server import GrantsServer
 from modelcache_operator.keys import version_key
 from modelcache_operator.kopf_app import KopfInformer
 from modelcache_operator.leading import Term
-from modelcache_operator.memory import Memory
 from modelcache_operator.ports.manifests import Manifests
 from modelcache_operator.ports.sources import Sources
-from modelcache_operator.reconcile import Reconciler
-from modelcache_operator.reconcilers.caches import CacheReconciler
-from modelcache_operator.reconcilers.nodes import NodeReconciler
-from modelcache_operator.reconcilers.orphans import OrphanSweep
-from modelcache_operator.reconcilers.versions import VersionReconciler
-from modelcache_operator.resolving import Resolver
-from modelcache_operator.routing import Router
 from modelcache_operator.serving_certificate import AuthorityDamagedError, ServingCertificate
 from modelcache_operator.sources.allow_list_file import AllowListFile
 from modelcache_operator.sources.s3 import S3Sources
@@ -226,34 +216,22 @@ class _Program:
         return None if self._is_serving_grants else "grants are not served yet"
 
     def _make_term(self, sources: Sources, manifests: Manifests) -> Term:
-        config, cache, clock, queue = self._config, self._cache, self._clock, self._queue
-        limits = LivenessLimits.of(config.agent_lost_after_seconds)
-        assignments, agents = Assignments(), Agents(cache, clock, limits)
-        memory = Memory(assignments, agents, NodeBooks(cache, agents, assignments))
-        router = Router(cache, memory, queue)
-        rate = config.api_writes_per_second
-        writer = KubeWriter(
-            self._kube,
-            cache,
-            TokenBucket(rate, int(2 * rate)),
-            namespace=config.namespace,
-            may_write=self._is_leader,
-        )
-        events = KubeEvents(self._kube, instance=config.identity, monotonic=clock.monotonic)
-        resolver = Resolver(
-            cache,
-            sources,
-            manifests,
-            clock,
-            WorkQueue(self._metrics, uniform=random.uniform),
-            random.uniform,
-            queue.add,
-        )
-        reconciler = Reconciler(
-            VersionReconciler(cache, memory, writer, events, clock, resolver, manifests),
-            CacheReconciler(cache, memory, router, writer, events, clock),
-            NodeReconciler(cache, memory, router, writer, events, clock),
-            OrphanSweep(cache, manifests),
+        config, cache, queue = self._config, self._cache, self._queue
+        events = KubeEvents(self._kube, instance=config.identity, monotonic=self._clock.monotonic)
+        resolve_queue = WorkQueue(self._metrics, uniform=random.uniform)
+        core = make_core(
+            CoreParts(
+                cache,
+                self._clock,
+                self._make_writer(),
+                events,
+                sources,
+                manifests,
+                queue,
+                resolve_queue,
+                random.uniform,
+            ),
+            LivenessLimits.of(config.agent_lost_after_seconds),
         )
         lister = AgentLeaseLister(
             self._kube,
@@ -263,17 +241,27 @@ class _Program:
         )
         return Term(
             cache,
-            memory,
+            core.memory,
             queue,
-            router,
-            reconciler,
-            resolver,
+            core.router,
+            core.reconciler,
+            core.resolver,
             config.workers,
             list_everything=self._relister.list_all,
             list_leases=lister.run,
             tell_events=events.run,
             subscribe=cache.subscribe,
             unsubscribe=cache.unsubscribe,
+        )
+
+    def _make_writer(self) -> KubeWriter:
+        rate = self._config.api_writes_per_second
+        return KubeWriter(
+            self._kube,
+            self._cache,
+            TokenBucket(rate, int(2 * rate)),
+            namespace=self._config.namespace,
+            may_write=self._is_leader,
         )
 
 

@@ -32,23 +32,13 @@ from modelcache_api.names import EntryState
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec
 from modelcache_operator.adapters.parsing import Observed, ObservedKind
 from modelcache_operator.adapters.watch_cache import WatchCache
-from modelcache_operator.agents import Agents
-from modelcache_operator.assignments import Assignments
-from modelcache_operator.books import NodeBooks
 from modelcache_operator.changes import View
+from modelcache_operator.core import CoreParts, make_core
 from modelcache_operator.decide.events import EventNote
 from modelcache_operator.decide.liveness import LivenessLimits
 from modelcache_operator.decide.world import AgentLeaseView, NodeName, ObjectKey, Uid
 from modelcache_operator.keys import Key
-from modelcache_operator.memory import Memory
 from modelcache_operator.ports.manifests import AdoptedContent
-from modelcache_operator.reconcile import Reconciler
-from modelcache_operator.reconcilers.caches import CacheReconciler
-from modelcache_operator.reconcilers.nodes import NodeReconciler
-from modelcache_operator.reconcilers.orphans import OrphanSweep
-from modelcache_operator.reconcilers.versions import VersionReconciler
-from modelcache_operator.resolving import Resolver
-from modelcache_operator.routing import Router
 
 _MAX_STEPS = 200_000
 _KINDS = {
@@ -133,27 +123,21 @@ class MemoryCore:
         self.cache = world.cache
         self.clock = world.clock
         self.queue, self.resolve_queue = KeySet(), KeySet()
-        self.agents = Agents(self.cache, self.clock, LivenessLimits.of(300))
-        self.assignments = Assignments()
-        books = NodeBooks(self.cache, self.agents, self.assignments)
-        self.memory = Memory(self.assignments, self.agents, books)
-        self.router = Router(self.cache, self.memory, self.queue)
-        self.resolver = Resolver(
+        parts = CoreParts(
             self.cache,
+            self.clock,
+            world,
+            world,
             world.sources,
             world.manifests,
-            self.clock,
+            self.queue,
             self.resolve_queue,
             lambda _low, _high: 1.0,
-            self.queue.add,
         )
-        shared = (world, world, self.clock)
-        self.reconciler = Reconciler(
-            VersionReconciler(self.cache, self.memory, *shared, self.resolver, world.manifests),
-            CacheReconciler(self.cache, self.memory, self.router, *shared),
-            NodeReconciler(self.cache, self.memory, self.router, *shared),
-            OrphanSweep(self.cache, world.manifests),
-        )
+        core = make_core(parts, LivenessLimits.of(300))
+        self.memory, self.router = core.memory, core.router
+        self.resolver, self.reconciler = core.resolver, core.reconciler
+        self.agents = core.memory.agents
         self.runs: Counter[str] = Counter()
 
     def begin(self) -> None:

@@ -1,0 +1,75 @@
+"""The leader's core put together from whatever stands behind its ports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from modelcache_operator.agents import Agents
+from modelcache_operator.assignments import Assignments
+from modelcache_operator.books import NodeBooks
+from modelcache_operator.decide.liveness import LivenessLimits
+from modelcache_operator.memory import Memory
+from modelcache_operator.ports.clock import Clock
+from modelcache_operator.ports.cluster import ClusterWriter
+from modelcache_operator.ports.manifests import Manifests
+from modelcache_operator.ports.sources import Sources
+from modelcache_operator.ports.telling import EventSink
+from modelcache_operator.ports.world import ObservedWorld
+from modelcache_operator.reconcile import Reconciler
+from modelcache_operator.reconcilers.caches import CacheReconciler
+from modelcache_operator.reconcilers.nodes import NodeReconciler
+from modelcache_operator.reconcilers.orphans import OrphanSweep
+from modelcache_operator.reconcilers.versions import VersionReconciler
+from modelcache_operator.resolving import Resolver
+from modelcache_operator.routing import Adder, Router
+from modelcache_operator.workqueue import WorkQueue
+
+
+@dataclass(frozen=True, slots=True)
+class CoreParts:
+    """What the core needs. `resolve_queue` holds nothing but versions to be listed."""
+
+    world: ObservedWorld
+    clock: Clock
+    writer: ClusterWriter
+    events: EventSink
+    sources: Sources
+    manifests: Manifests
+    queue: Adder
+    resolve_queue: WorkQueue
+    uniform: Callable[[float, float], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """Memory, and the parts that act on it."""
+
+    memory: Memory
+    router: Router
+    resolver: Resolver
+    reconciler: Reconciler
+
+
+def make_core(parts: CoreParts, limits: LivenessLimits) -> Core:
+    """The core, with an empty memory."""
+    world, clock, writer, events = parts.world, parts.clock, parts.writer, parts.events
+    assignments, agents = Assignments(), Agents(world, clock, limits)
+    memory = Memory(assignments, agents, NodeBooks(world, agents, assignments))
+    router = Router(world, memory, parts.queue)
+    resolver = Resolver(
+        world,
+        parts.sources,
+        parts.manifests,
+        clock,
+        parts.resolve_queue,
+        parts.uniform,
+        parts.queue.add,
+    )
+    reconciler = Reconciler(
+        VersionReconciler(world, memory, writer, events, clock, resolver, parts.manifests),
+        CacheReconciler(world, memory, router, writer, events, clock),
+        NodeReconciler(world, memory, router, writer, events, clock),
+        OrphanSweep(world, parts.manifests),
+    )
+    return Core(memory, router, resolver, reconciler)
