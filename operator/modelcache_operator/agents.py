@@ -48,7 +48,10 @@ class Agents:
 
     def without_node(self) -> frozenset[NodeName]:
         """Nodes that have left a Lease and are gone themselves."""
-        return frozenset(name for name in self._sightings if self._world.node(name) is None)
+        there = self._world.unreadable.nodes
+        return frozenset(
+            name for name in self._sightings if self._world.node(name) is None and name not in there
+        )
 
     def forget(self, node: NodeName) -> None:
         """The node is gone, and so is its Lease."""
@@ -65,6 +68,7 @@ class Agents:
         known = {
             node.name: _is_said_lost(node.status.conditions) for node in self._world.cache_nodes()
         }
+        known |= dict.fromkeys(self._world.unreadable.cache_nodes, False)
         noted = note_leases(self._sightings, leases, known=known, now=now)
         self._sightings = noted
         judged = {

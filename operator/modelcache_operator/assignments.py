@@ -38,20 +38,19 @@ class Assignments:
         self._by_node.clear()
         self._by_version.clear()
         for cache_node in cache_nodes:
-            given_up = {entry.uid for entry in cache_node.spec.entries if entry.evictable}
-            for ref in cache_node.spec.caches:
-                key = ObjectKey(ref.namespace, ref.name)
-                known = self._by_cache.get(key) or Assignment(Uid(ref.stable_uid))
-                added = frozenset({cache_node.name})
-                evictable = added if ref.stable_uid in given_up else frozenset()
-                self.put(
-                    key,
-                    replace(
-                        known,
-                        nodes=known.nodes | added,
-                        evictable=known.evictable | evictable,
-                    ),
-                )
+            self.read_back(cache_node)
+
+    def read_back(self, cache_node: CacheNodeView) -> frozenset[ObjectKey]:
+        """Add what was written for one node; returns the ModelCaches that have copies there."""
+        given_up = {entry.uid for entry in cache_node.spec.entries if entry.evictable}
+        added = frozenset({cache_node.name})
+        for ref in cache_node.spec.caches:
+            key = ObjectKey(ref.namespace, ref.name)
+            known = self._by_cache.get(key) or Assignment(Uid(ref.stable_uid))
+            evictable = added if ref.stable_uid in given_up else frozenset()
+            nodes, evictable = known.nodes | added, known.evictable | evictable
+            self.put(key, replace(known, nodes=nodes, evictable=evictable))
+        return self.on(cache_node.name)
 
     def of(self, cache: ObjectKey) -> Assignment | None:
         """The assignment of one ModelCache."""

@@ -48,7 +48,17 @@ class NodeBooks:
         sizes: dict[Uid, int] = {}
         for cache in self._assignments.on(name):
             assignment = self._assignments.of(cache)
-            version = self._world.model_version(assignment.version) if assignment else None
+            if assignment is None:
+                continue
+            version = self._world.model_version(assignment.version)
             if version is not None:
                 sizes[version.uid] = version.status.size_bytes or 0
+            elif assignment.version in self._world.unreadable.versions:
+                sizes[assignment.version] = self._written_size(name, assignment.version)
         return sizes
+
+    def _written_size(self, name: NodeName, uid: Uid) -> int:
+        """What the node was told of a version that cannot be read."""
+        cache_node = self._world.cache_node(name)
+        entry = cache_node.spec.find_entry(uid) if cache_node else None
+        return entry.size_bytes if entry else 0

@@ -79,7 +79,7 @@ class GrantService:
         uid = Uid(proposal.uid)
         found = self._find(caller, uid)
         if found is None:
-            return ProposalResponse(error=refuse_entry())
+            return ProposalResponse(error=self._refuse(caller, uid))
         entry, version = found
         if proposal.source_digest != entry.source_digest:
             return _refused(Reason.SOURCE_CHANGED, "the proposal is about another source manifest")
@@ -103,7 +103,7 @@ class GrantService:
         uid = Uid(query.uid)
         found = self._find(caller, uid)
         if found is None:
-            return Grant(uid=uid, error=refuse_entry())
+            return Grant(uid=uid, error=self._refuse(caller, uid))
         if limit < 1:
             return _failed(uid, Reason.THROTTLED, "ask for fewer entries at a time")
         entry, version = found
@@ -145,6 +145,14 @@ class GrantService:
         if entry is None or version is None or version.is_deleted:
             return None
         return entry, version
+
+    def _refuse(self, caller: Caller, uid: Uid) -> WireError:
+        """Entries of others look like absent ones; of its own the agent learns what is wrong."""
+        is_own = find_entry(caller, self._world.cache_node(caller.node), uid) is not None
+        if not is_own or uid not in self._world.unreadable.versions:
+            return refuse_entry()
+        message = "the operator does not understand the ModelVersion: upgrade the operator"
+        return WireError(reason=Reason.MODEL_VERSION_NOT_READY, message=message)
 
 
 def _build_files(

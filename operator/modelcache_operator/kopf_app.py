@@ -199,12 +199,7 @@ class KopfInformer:
         if change == "DELETED":
             self._hand_over(self._cache.forget, kind, key, Uid(metadata["uid"]))
         else:
-            try:
-                seen = parse_object(kind, raw)
-            except ValueError as error:
-                _log.warning("cannot read %s %s: %s", kind, key, error)
-                return
-            self._hand_over(self._observe, seen, change is None)
+            self._hand_over(self._observe, parse_object(kind, raw), change is None)
         self._hand_over(self._on_event, kind.value)
 
     def _observe(self, seen: Observed, is_listed: bool) -> None:  # noqa: FBT001 - call_soon

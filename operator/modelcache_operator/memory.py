@@ -7,22 +7,27 @@ from dataclasses import dataclass, field
 from modelcache_operator.agents import Agents
 from modelcache_operator.assignments import Assignments
 from modelcache_operator.books import NodeBooks
-from modelcache_operator.decide.world import ObjectKey
+from modelcache_operator.decide.world import NodeName, ObjectKey
 from modelcache_operator.ports.world import ObservedWorld
 
 
 @dataclass(slots=True)
 class Memory:
-    """`unsatisfied` are the ModelCaches for which a new node or new room would matter."""
+    """`unsatisfied` are the ModelCaches for which a new node or new room would matter.
+
+    `not_read_back` are nodes whose CacheNode could not be read when the term began.
+    """
 
     assignments: Assignments
     agents: Agents
     books: NodeBooks
     unsatisfied: set[ObjectKey] = field(default_factory=set)
+    not_read_back: set[NodeName] = field(default_factory=set)
 
     def begin_term(self, world: ObservedWorld) -> None:
         """Forget what an earlier term believed, and read back what CacheNodes say."""
         self.assignments.rebuild(world.cache_nodes())
+        self.not_read_back = set(world.unreadable.cache_nodes)
         self.agents.reset()
         self.unsatisfied.clear()
         self.books.reset()

@@ -10,6 +10,7 @@ QUEUE_DEPTH: Final = "modelcache_operator_queue_depth"
 API_REQUESTS: Final = "modelcache_operator_api_requests"
 WATCH_EVENTS: Final = "modelcache_operator_watch_events"
 GRANT_ANSWERS: Final = "modelcache_operator_grant_answers"
+UNREADABLE: Final = "modelcache_operator_unreadable_objects"
 IS_LEADER: Final = "modelcache_operator_is_leader"
 
 # One series for each object that exists; they vanish with it.

@@ -88,6 +88,12 @@ class Router:
         if changed and frees_room:
             self.look_at_unsatisfied()
 
+    def on_read_back(self, name: NodeName, caches: Iterable[ObjectKey]) -> None:
+        """These ModelCaches turn out to have had copies on the node all the time."""
+        self._memory.books.invalidate((name,))
+        for key in caches:
+            self._queue.add(cache_key(key))
+
     def on_node_gone(self, name: NodeName, caches: Iterable[ObjectKey]) -> None:
         """A node is gone for good, and these ModelCaches had copies there."""
         self._memory.books.invalidate((name,))

@@ -11,6 +11,7 @@ from modelcache_operator.decide.world import (
     NodeName,
     NodeView,
     Uid,
+    Unreadable,
 )
 
 
@@ -19,6 +20,7 @@ class SeenWorld:
 
     def __init__(self) -> None:
         self.is_synced = True
+        self.unreadable = Unreadable()
         self.nodes: dict[str, NodeView] = {}
         self.cache_nodes: dict[str, CacheNodeView] = {}
         self.versions: dict[str, ModelVersionView] = {}

@@ -64,6 +64,10 @@ class CacheNodeSpec(ApiModel):
         ListType("atomic"),
     ] = ()
 
+    def find_entry(self, uid: str) -> EntrySpec | None:
+        """The entry of that ModelVersion."""
+        return next((entry for entry in self.entries if entry.uid == uid), None)
+
 
 class TierStatus(ApiModel):
     """One tier's book, in bytes."""

@@ -10,6 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from modelcache_api import names
 from modelcache_api.names import PATH_GRANTS, PATH_PROPOSALS
 from modelcache_api.v1alpha1.base import ConditionStatus
 from modelcache_operator import metric_names as named
@@ -98,6 +99,7 @@ class _ObjectCollector(Collector):
         yield from self._caches()
         yield self._versions()
         yield self._nodes()
+        yield self._unreadable()
 
     def _caches(self) -> Iterator[Metric]:
         ready = GaugeMetricFamily(
@@ -131,6 +133,22 @@ class _ObjectCollector(Collector):
         for node in self._world.cache_nodes():
             ready.add_metric([node.name], _truth(node.status.conditions))
         return ready
+
+    def _unreadable(self) -> Metric:
+        count = GaugeMetricFamily(
+            named.UNREADABLE,
+            "Objects of a newer release, which are left alone.",
+            labels=["kind"],
+        )
+        there = self._world.unreadable
+        for kind, number in (
+            (names.PLURAL_MODEL_VERSION, len(there.versions)),
+            (names.PLURAL_MODEL_CACHE, len(there.caches)),
+            (names.PLURAL_CACHE_NODE, len(there.cache_nodes)),
+            ("nodes", len(there.nodes)),
+        ):
+            count.add_metric([kind], number)
+        return count
 
 
 def _truth(conditions: Sequence[ConditionStatus]) -> float:

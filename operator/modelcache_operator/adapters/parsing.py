@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
 
 from modelcache_api.names import AGENT_LEASE_PREFIX
+from modelcache_api.v1alpha1.base import ApiModel
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheNodeStatus
 from modelcache_api.v1alpha1.model_cache import ModelCacheSpec, ModelCacheStatus
 from modelcache_api.v1alpha1.model_version import ModelVersionSpec, ModelVersionStatus
@@ -26,6 +29,9 @@ from modelcache_operator.decide.world import (
 )
 
 Raw = Mapping[str, Any]
+_M = TypeVar("_M", bound=ApiModel)
+# Each round leaves out all that the one before complained of; nothing needs as many.
+_MAX_ROUNDS: Final = 4
 
 
 class ObservedKind(StrEnum):
@@ -39,26 +45,26 @@ class ObservedKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One object as seen at one resourceVersion."""
+    """One object as seen at one resourceVersion. `view` is None if it cannot be read."""
 
     kind: ObservedKind
     key: ObjectKey
     uid: Uid
     version: int
-    view: View
+    view: View | None
+    problem: str = ""
 
 
 def parse_object(kind: ObservedKind, raw: Raw) -> Observed:
-    """The object's view.
-
-    Raises:
-        ValueError: it is not what the schema promises.
-    """
+    """The object, with its view if it is what this release knows."""
     metadata = raw["metadata"]
     key = ObjectKey(metadata.get("namespace", ""), metadata["name"])
     version = int(metadata.get("resourceVersion") or 0)
-    view = _PARSERS[kind](raw, key, Uid(metadata["uid"]))
-    return Observed(kind, key, Uid(metadata["uid"]), version, view)
+    uid = Uid(metadata["uid"])
+    try:
+        return Observed(kind, key, uid, version, _PARSERS[kind](raw, key, uid))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Observed(kind, key, uid, version, None, f"{type(error).__name__}: {error}")
 
 
 def _parse_version(raw: Raw, key: ObjectKey, uid: Uid) -> ModelVersionView:
@@ -78,7 +84,7 @@ def _parse_cache(raw: Raw, key: ObjectKey, uid: Uid) -> ModelCacheView:
         uid=uid,
         generation=raw["metadata"].get("generation", 0),
         spec=ModelCacheSpec.model_validate(raw["spec"]),
-        status=ModelCacheStatus.model_validate(raw.get("status") or {}),
+        status=_read_leniently(ModelCacheStatus, raw.get("status") or {}),
         is_deleted=_is_deleted(raw),
     )
 
@@ -88,7 +94,7 @@ def _parse_cache_node(raw: Raw, key: ObjectKey, uid: Uid) -> CacheNodeView:
         name=NodeName(key.name),
         uid=uid,
         spec=CacheNodeSpec.model_validate(raw["spec"]),
-        status=CacheNodeStatus.model_validate(raw.get("status") or {}),
+        status=_read_leniently(CacheNodeStatus, raw.get("status") or {}),
     )
 
 
@@ -97,7 +103,7 @@ def _parse_node(raw: Raw, key: ObjectKey, uid: Uid) -> NodeView:
     conditions = (raw.get("status") or {}).get("conditions") or ()
     ready = next((c.get("status") for c in conditions if c.get("type") == "Ready"), None)
     taints = (
-        TaintView(taint["key"], taint.get("value") or "", taint["effect"])
+        TaintView(taint.get("key") or "", taint.get("value") or "", taint.get("effect") or "")
         for taint in spec.get("taints") or ()
     )
     return NodeView(
@@ -109,6 +115,39 @@ def _parse_node(raw: Raw, key: ObjectKey, uid: Uid) -> NodeView:
         is_ready=ready == "True",
         is_deleted=_is_deleted(raw),
     )
+
+
+def _read_leniently(model: type[_M], raw: Raw) -> _M:
+    """What can be read of a status: rows and fields that a newer release has invented are left out.
+
+    For what is only reported. A spec is read whole or not at all.
+    """
+    for _ in range(_MAX_ROUNDS):
+        try:
+            return model.model_validate(raw)
+        except ValidationError as error:
+            raw = _leave_out(raw, error)
+    return model.model_validate({})
+
+
+def _leave_out(raw: Raw, error: ValidationError) -> Raw:
+    known = dict(raw)
+    bad_rows: dict[str, set[int]] = {}
+    for problem in error.errors(include_url=False):
+        field, *below = problem["loc"] or ("",)
+        if below and isinstance(below[0], int):
+            bad_rows.setdefault(str(field), set()).add(below[0])
+        elif problem["type"] == "too_long" and isinstance(known.get(str(field)), list):
+            known[str(field)] = known[str(field)][: problem["ctx"]["max_length"]]
+        else:
+            known.pop(str(field), None)
+    for field, numbers in bad_rows.items():
+        known[field] = _without(known.get(field) or (), numbers)
+    return known
+
+
+def _without(rows: Iterable[Any], numbers: set[int]) -> list[Any]:
+    return [row for number, row in enumerate(rows) if number not in numbers]
 
 
 def _is_deleted(raw: Raw) -> bool:

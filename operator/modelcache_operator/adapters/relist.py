@@ -21,7 +21,7 @@ from modelcache_kube import (
     NotFound,
     Resource,
 )
-from modelcache_operator.adapters.parsing import Observed, ObservedKind, Raw, parse_object
+from modelcache_operator.adapters.parsing import ObservedKind, Raw, parse_object
 from modelcache_operator.adapters.watch_cache import WatchCache
 from modelcache_operator.decide.world import ObjectKey, Uid
 
@@ -92,8 +92,8 @@ class Relister:
         except (KubeError, TimeoutError) as error:
             _log.warning("cannot list %s: %s", resource.plural, error or "time-out")
             return False
-        for seen in _parse_all(kind, listed.items):
-            self._cache.observe(seen)
+        for raw in listed.items:
+            self._cache.observe(parse_object(kind, raw))
         vanished = self._cache.take_list(kind, before, {_identify(raw) for raw in listed.items})
         if vanished:
             _log.info("%d %s vanished while no watch was open", vanished, resource.plural)
@@ -103,14 +103,3 @@ class Relister:
 def _identify(raw: Raw) -> tuple[ObjectKey, Uid]:
     metadata = raw["metadata"]
     return ObjectKey(metadata.get("namespace", ""), metadata["name"]), Uid(metadata["uid"])
-
-
-def _parse_all(kind: ObservedKind, items: tuple[Raw, ...]) -> list[Observed]:
-    parsed = []
-    for raw in items:
-        try:
-            parsed.append(parse_object(kind, raw))
-        except ValueError as error:
-            name = raw["metadata"].get("name")
-            _log.error("cannot read %s %r: %s", kind, name, error)
-    return parsed

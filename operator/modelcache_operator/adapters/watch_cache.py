@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from modelcache_operator.decide.world import (
     NodeView,
     ObjectKey,
     Uid,
+    Unreadable,
 )
 
 _log = logging.getLogger(__name__)
@@ -29,7 +30,8 @@ _REMEMBERED_DELETIONS = 4096
 class WatchCache:
     """Fed by watches, lists and the answers to our own writes; older news never replace newer.
 
-    Belongs to one event loop. Listeners are called at once and must not fail.
+    Belongs to one event loop. Listeners are called at once and must not fail. To them, an object
+    that cannot be read any more has gone: they must ask `unreadable` before they act on that.
     """
 
     def __init__(self) -> None:
@@ -41,6 +43,7 @@ class WatchCache:
         self._listeners: list[Listener] = []
         self._synced: set[ObservedKind] = set()
         self._gone: dict[Uid, None] = {}
+        self._unread: dict[ObservedKind, dict[Uid, ObjectKey]] = {kind: {} for kind in ObservedKind}
 
     def subscribe(self, listener: Listener) -> None:
         """Tell the listener of every change from now on."""
@@ -57,11 +60,13 @@ class WatchCache:
         if seen.uid in self._gone or (known is not None and known.version > seen.version):
             return
         objects[seen.key] = seen
-        if known is not None and known.uid != seen.uid:
-            self._tell(Changed(known.view, None))
-            known = None
-        if known is None or known.view != seen.view:
-            self._tell(Changed(known.view if known else None, seen.view))
+        self._note_readability(known, seen)
+        old = known.view if known is not None else None
+        if old is not None and known is not None and known.uid != seen.uid:
+            self._tell(Changed(old, None))
+            old = None
+        if old != seen.view:
+            self._tell(Changed(old, seen.view))
 
     def forget(self, kind: ObservedKind, key: ObjectKey, uid: Uid) -> None:
         """The object with that UID is gone; a successor of the same name stays."""
@@ -72,7 +77,9 @@ class WatchCache:
         if known is None or known.uid != uid:
             return
         del self._objects[kind][key]
-        self._tell(Changed(known.view, None))
+        self._unread[kind].pop(uid, None)
+        if known.view is not None:
+            self._tell(Changed(known.view, None))
 
     def snapshot(self, kind: ObservedKind) -> dict[ObjectKey, Uid]:
         """Names and UIDs of what is known now."""
@@ -98,6 +105,17 @@ class WatchCache:
     def is_synced(self) -> bool:
         """True once every kind has been listed."""
         return self._synced == set(ObservedKind)
+
+    @property
+    def unreadable(self) -> Unreadable:
+        """What is there and not understood."""
+        unread = self._unread
+        return Unreadable(
+            versions=unread[ObservedKind.MODEL_VERSIONS],
+            caches=unread[ObservedKind.MODEL_CACHES],
+            cache_nodes=_names(unread[ObservedKind.CACHE_NODES]),
+            nodes=_names(unread[ObservedKind.NODES]),
+        )
 
     def version_of(self, kind: ObservedKind, key: ObjectKey) -> int | None:
         """The resourceVersion at which the object was last seen."""
@@ -145,6 +163,21 @@ class WatchCache:
         """The ModelCaches whose spec names that ModelVersion."""
         return tuple(self._caches_by_version.get(key, ()))
 
+    def _note_readability(self, known: Observed | None, seen: Observed) -> None:
+        unread = self._unread[seen.kind]
+        if known is not None:
+            unread.pop(known.uid, None)
+        if seen.view is not None:
+            return
+        unread[seen.uid] = seen.key
+        if known is None or (known.uid, known.problem) != (seen.uid, seen.problem):
+            _log.error(
+                "cannot read %s %s, which is left alone: upgrade the operator (%s)",
+                seen.kind,
+                seen.key,
+                seen.problem,
+            )
+
     def _find(self, kind: ObservedKind, key: ObjectKey, view: type[_V]) -> _V | None:
         known = self._objects[kind].get(key)
         return known.view if known is not None and isinstance(known.view, view) else None
@@ -180,3 +213,7 @@ class WatchCache:
 
 def _version_key(cache: ModelCacheView) -> ObjectKey:
     return ObjectKey(cache.key.namespace, cache.spec.stable.model_version)
+
+
+def _names(keys: Mapping[Uid, ObjectKey]) -> frozenset[NodeName]:
+    return frozenset(NodeName(key.name) for key in keys.values())

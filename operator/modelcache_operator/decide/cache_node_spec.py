@@ -14,10 +14,13 @@ from modelcache_operator.decide.world import ModelVersionView, NodeName, ObjectK
 
 @dataclass(frozen=True, slots=True)
 class PlacedCopy:
-    """One ModelCache's copy on the node."""
+    """One ModelCache's copy on the node.
+
+    A version that cannot be read is its own entry, as it stands: that stays in force.
+    """
 
     cache: ObjectKey
-    version: ModelVersionView
+    version: ModelVersionView | EntrySpec
     may_be_evicted: bool
 
 
@@ -53,6 +56,8 @@ def make_cache_node_spec(node_uid: Uid, copies: Iterable[PlacedCopy]) -> CacheNo
 
 
 def _make_entry(copy: PlacedCopy) -> EntrySpec | None:
+    if isinstance(copy.version, EntrySpec):
+        return copy.version
     status = copy.version.status
     if status.source_digest is None or status.size_bytes is None or describe_conflict(copy.version):
         return None

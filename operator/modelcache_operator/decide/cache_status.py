@@ -80,6 +80,24 @@ def make_cache_status(facts: CacheFacts, now: datetime) -> ModelCacheStatus:
     )
 
 
+def make_unreadable_status(cache: ModelCacheView, now: datetime) -> ModelCacheStatus:
+    """The status while the named version cannot be read: nothing is claimed, nothing taken back."""
+    message = (
+        f"ModelVersion {cache.spec.stable.model_version} holds what this operator does not know, "
+        "and its copies are left as they are: upgrade the operator"
+    )
+    known = {Condition.READY: None, Condition.RECONCILING: False, Condition.STALLED: True}
+    verdicts = [
+        Verdict(kind, status, Reason.MODEL_VERSION_NOT_READY, message)
+        for kind, status in known.items()
+    ]
+    conditions = merge_conditions(
+        cache.status.conditions, verdicts, generation=cache.generation, now=now
+    )
+    update = {"observed_generation": cache.generation, "conditions": conditions}
+    return cache.status.model_copy(update=update)
+
+
 def _make_track(facts: CacheFacts) -> TrackStatus:
     name = facts.cache.spec.stable.model_version
     if facts.version is None:

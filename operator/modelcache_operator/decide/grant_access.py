@@ -100,7 +100,7 @@ def find_entry(caller: Caller, cache_node: CacheNodeView | None, uid: Uid) -> En
     """The entry of the caller's own CacheNode, or None: absent and forbidden look the same."""
     if cache_node is None or cache_node.spec.node_uid != caller.node_uid:
         return None
-    return next((entry for entry in cache_node.spec.entries if entry.uid == uid), None)
+    return cache_node.spec.find_entry(uid)
 
 
 def refuse_entry() -> WireError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NewType
 
@@ -80,6 +80,28 @@ class NodeView:
     is_unschedulable: bool = False
     is_ready: bool = True
     is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Objects that are there but say what this operator does not understand.
+
+    A newer release has written them. They are not absent: whatever hangs on them is left as it is
+    until they can be read.
+    """
+
+    versions: Mapping[Uid, ObjectKey] = field(default_factory=dict)
+    caches: Mapping[Uid, ObjectKey] = field(default_factory=dict)
+    cache_nodes: frozenset[NodeName] = frozenset()
+    nodes: frozenset[NodeName] = frozenset()
+
+    def has_version(self, key: ObjectKey) -> bool:
+        """True if a ModelVersion of that name is there."""
+        return key in self.versions.values()
+
+    def has_cache(self, key: ObjectKey) -> bool:
+        """True if a ModelCache of that name is there."""
+        return key in self.caches.values()
 
 
 @dataclass(frozen=True, slots=True)

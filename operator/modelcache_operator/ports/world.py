@@ -13,15 +13,23 @@ from modelcache_operator.decide.world import (
     NodeView,
     ObjectKey,
     Uid,
+    Unreadable,
 )
 
 
 class WorldReader(Protocol):
-    """Single objects of the watch cache. No method does I/O; absent objects are None."""
+    """Single objects of the watch cache. No method does I/O; absent objects are None.
+
+    So are those that cannot be read: ask `unreadable` before an absence is acted upon.
+    """
 
     @property
     def is_synced(self) -> bool:
         """True once the first lists are complete: from then on, absence means something."""
+
+    @property
+    def unreadable(self) -> Unreadable:
+        """What is there and not understood."""
 
     def cache_node(self, name: NodeName) -> CacheNodeView | None:
         """The CacheNode of that node, as last seen."""

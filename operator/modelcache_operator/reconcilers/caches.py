@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from modelcache_api.v1alpha1.model_cache import ModelCacheStatus
 from modelcache_operator.assignments import Assignment
 from modelcache_operator.decide.cache_node_spec import choose_evictable
-from modelcache_operator.decide.cache_status import CacheFacts, make_cache_status
+from modelcache_operator.decide.cache_status import (
+    CacheFacts,
+    make_cache_status,
+    make_unreadable_status,
+)
 from modelcache_operator.decide.copies import CopyTally, tally_copies
 from modelcache_operator.decide.eligibility import Demand
 from modelcache_operator.decide.events import cache_events
@@ -36,16 +41,29 @@ class CacheReconciler:
     async def reconcile(self, key: ObjectKey) -> Requeue:
         """Safe to call at any time, any number of times."""
         cache = self.world.model_cache(key)
+        if cache is None and self.world.unreadable.has_cache(key):
+            return Requeue()
         if cache is None or cache.is_deleted:
             self._release(key)
             return Requeue()
-        named = self._named_version(cache)
-        held = self._version_to_hold(cache, named)
-        facts = self._place(cache, named, held) if held else self._hold_nothing(cache, named)
-        status = make_cache_status(facts, self.clock.now())
+        status = self._decide(cache)
         if await self.writer.put_cache_status(cache, status):
             self.events.publish(cache_events(cache, status.conditions))
         return Requeue()
+
+    def _decide(self, cache: ModelCacheView) -> ModelCacheStatus:
+        unreadable, now = self.world.unreadable, self.clock.now()
+        if unreadable.has_version(ObjectKey(cache.key.namespace, cache.spec.stable.model_version)):
+            return make_unreadable_status(cache, now)
+        named = self._named_version(cache)
+        placed = self.memory.assignments.of(cache.key)
+        if held := self._version_to_hold(named, placed):
+            return make_cache_status(self._place(cache, named, held), now)
+        if placed is None or placed.version not in unreadable.versions:
+            self._release(cache.key)
+        copies = cache.spec.placement.copies
+        wanted = copies if isinstance(copies, int) else 0
+        return make_cache_status(CacheFacts(cache, named, CopyTally(wanted, ()), None), now)
 
     def _release(self, key: ObjectKey) -> None:
         self.memory.unsatisfied.discard(key)
@@ -58,12 +76,11 @@ class CacheReconciler:
         return None if version is None or version.is_deleted else version
 
     def _version_to_hold(
-        self, cache: ModelCacheView, named: ModelVersionView | None
+        self, named: ModelVersionView | None, placed: Assignment | None
     ) -> ModelVersionView | None:
         """The named version once it may be held; until then the one that is held already."""
         if named is not None and _may_be_held(named):
             return named
-        placed = self.memory.assignments.of(cache.key)
         held = self.world.model_version(placed.version) if placed else None
         return held if held is not None and _may_be_held(held) else None
 
@@ -98,12 +115,6 @@ class CacheReconciler:
             self.memory.unsatisfied.add(cache.key)
         else:
             self.memory.unsatisfied.discard(cache.key)
-
-    def _hold_nothing(self, cache: ModelCacheView, named: ModelVersionView | None) -> CacheFacts:
-        self._release(cache.key)
-        copies = cache.spec.placement.copies
-        wanted = copies if isinstance(copies, int) else 0
-        return CacheFacts(cache, named, CopyTally(wanted, ()), None)
 
 
 def _may_be_held(version: ModelVersionView) -> bool:

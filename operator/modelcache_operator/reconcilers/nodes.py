@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from modelcache_api.v1alpha1.cache_node import EntrySpec
 from modelcache_operator.decide.cache_node_spec import PlacedCopy, make_cache_node_spec
 from modelcache_operator.decide.events import node_events
 from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.node_status import labels_to_remove, make_node_conditions
-from modelcache_operator.decide.world import CacheNodeView, NodeName
+from modelcache_operator.decide.world import CacheNodeView, ModelVersionView, NodeName
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.clock import Clock
 from modelcache_operator.ports.cluster import ClusterWriter
@@ -34,18 +35,25 @@ class NodeReconciler:
         """Safe to call at any time, any number of times."""
         node, cache_node = self.world.node(name), self.world.cache_node(name)
         if node is None:
-            await self._clean_up(name, cache_node)
+            if name not in self.world.unreadable.nodes:
+                await self._clean_up(name, cache_node)
             return Requeue()
         liveness = self.memory.agents.liveness(name)
         if keys := labels_to_remove(node, liveness):
             await self.writer.remove_node_labels(node, keys)
+        if name in self.world.unreadable.cache_nodes:
+            # What it wants is not known, and an empty list would cost the node its bytes.
+            return Requeue()
         if cache_node is not None and cache_node.spec.node_uid != node.uid:
             # A rebuilt node starts clean: its agent must not act on the old one's list.
             await self.writer.delete_cache_node(cache_node)
             cache_node = None
         if node.is_deleted or (cache_node is None and liveness is Liveness.ABSENT):
             return Requeue()
-        spec = make_cache_node_spec(node.uid, self._copies_on(name))
+        if cache_node is not None and name in self.memory.not_read_back:
+            self.memory.not_read_back.discard(name)
+            self.router.on_read_back(name, self.memory.assignments.read_back(cache_node))
+        spec = make_cache_node_spec(node.uid, self._copies_on(name, cache_node))
         await self.writer.put_cache_node(node, cache_node, spec)
         await self._report(name, liveness)
         return Requeue()
@@ -68,10 +76,15 @@ class NodeReconciler:
             await self.writer.delete_agent_lease(name)
             self.memory.agents.forget(name)
 
-    def _copies_on(self, name: NodeName) -> Iterator[PlacedCopy]:
+    def _copies_on(self, name: NodeName, present: CacheNodeView | None) -> Iterator[PlacedCopy]:
         assignments = self.memory.assignments
         for key in assignments.on(name):
             assignment = assignments.of(key)
-            version = self.world.model_version(assignment.version) if assignment else None
-            if assignment is not None and version is not None:
+            if assignment is None:
+                continue
+            uid = assignment.version
+            version: ModelVersionView | EntrySpec | None = self.world.model_version(uid)
+            if version is None and present is not None and uid in self.world.unreadable.versions:
+                version = present.spec.find_entry(uid)
+            if version is not None:
                 yield PlacedCopy(key, version, name in assignment.evictable)

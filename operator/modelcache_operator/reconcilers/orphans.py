@@ -28,7 +28,10 @@ class OrphanSweep:
         if not self.world.is_synced:
             return Requeue(_AGAIN_SECONDS)
         kept = await self.manifests.uids()
-        unknown = frozenset(uid for uid in kept if self.world.model_version(uid) is None)
+        there = self.world.unreadable.versions
+        unknown = frozenset(
+            uid for uid in kept if self.world.model_version(uid) is None and uid not in there
+        )
         for uid in unknown & self._suspects:
             await self.manifests.delete(uid)
         self._suspects = unknown - self._suspects

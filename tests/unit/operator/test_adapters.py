@@ -26,6 +26,10 @@ from modelcache_operator.logs import _NoRepeats, _OneLine
 NODES, CACHES = ObservedKind.NODES, ObservedKind.MODEL_CACHES
 
 
+DISK = {"name": "Disk", "capacityBytes": 9, "usedBytes": 1}
+CACHED = {"uid": "v1", "state": "Cached"}
+
+
 def seen(view, version, kind=NODES):
     key = getattr(view, "key", None) or ObjectKey("", view.name)
     return Observed(kind, key, view.uid, version, view)
@@ -77,6 +81,25 @@ class TestWatchCache:
         assert self.cache.take_list(NODES, before, listed) == 1
         assert {node.name for node in self.cache.nodes()} == {"n2", "n3"}
 
+    def test_what_cannot_be_read_any_more_is_gone_to_listeners_and_yet_there(self):
+        node, key = make_node(), ObjectKey("", "n1")
+        self.cache.observe(seen(node, 1))
+        self.cache.observe(Observed(NODES, key, node.uid, 2, None, "strange"))
+        assert self.cache.node("n1") is None
+        assert self.cache.unreadable.nodes == {"n1"}
+        assert self.told[-1] == Changed(node, None)
+        assert self.cache.snapshot(NODES) == {key: node.uid}
+        self.cache.observe(seen(node, 3))
+        assert self.cache.node("n1") == node
+        assert self.cache.unreadable.nodes == frozenset()
+
+    def test_what_is_deleted_while_it_cannot_be_read_is_gone(self):
+        key = ObjectKey("", "n1")
+        self.cache.observe(Observed(NODES, key, Uid("u"), 2, None, "strange"))
+        self.cache.forget(NODES, key, Uid("u"))
+        assert self.cache.unreadable.nodes == frozenset()
+        assert self.told == []
+
     def test_it_is_synced_once_every_kind_has_been_listed(self):
         for kind in ObservedKind:
             assert not self.cache.is_synced
@@ -123,10 +146,37 @@ class TestParsing:
         assert first.version < second.version
         assert first.view.is_ready
 
-    def test_what_breaks_the_schema_is_refused(self):
+    def test_what_breaks_the_schema_is_there_and_unreadable(self):
         raw = {"metadata": {"name": "c", "namespace": "n", "uid": "u"}, "spec": {}}
-        with pytest.raises(ValueError, match="stable"):
-            parse_object(CACHES, raw)
+        seen = parse_object(CACHES, raw)
+        assert (seen.key, seen.uid, seen.view) == (ObjectKey("n", "c"), "u", None)
+        assert "stable" in seen.problem
+
+    @pytest.mark.parametrize(
+        "status",
+        [
+            pytest.param({"tiers": [{"name": "Host", "capacityBytes": 1}, DISK]}, id="a tier"),
+            pytest.param(
+                {"tiers": [DISK], "entries": [{"uid": "v2", "state": "Loading"}, CACHED]},
+                id="a state",
+            ),
+            pytest.param({"tiers": [DISK], "agentVersion": {"major": 2}}, id="a field's type"),
+            pytest.param(
+                {"tiers": [DISK], "conditions": [{"type": "Warm", "status": "Perhaps"}]},
+                id="a condition",
+            ),
+            pytest.param({"tiers": [DISK, *[DISK] * 3]}, id="more rows than we know"),
+        ],
+    )
+    def test_of_a_newer_agents_report_the_known_rows_are_read(self, status):
+        raw = {
+            "metadata": {"name": "n1", "uid": "u"},
+            "spec": {"nodeUid": "uid-n1"},
+            "status": {"entries": [CACHED], **status},
+        }
+        view = parse_object(ObservedKind.CACHE_NODES, raw).view
+        assert view.status.tiers[0].name == "Disk"
+        assert [entry.uid for entry in view.status.entries] == ["v1"]
 
     def test_an_agents_lease(self):
         raw = {

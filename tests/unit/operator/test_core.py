@@ -9,7 +9,13 @@ import pytest
 from builders import GIB, digest, make_cache, make_node, make_version
 from fakes.memory_core import MemoryCore, MemoryWorld
 from modelcache_api.names import Condition, EntryState, Reason
-from modelcache_operator.decide.world import NodeName, ObjectKey
+from modelcache_operator.adapters.parsing import Observed, ObservedKind
+from modelcache_operator.decide.world import (
+    CacheNodeView,
+    ModelVersionView,
+    NodeName,
+    ObjectKey,
+)
 from modelcache_operator.keys import SWEEP
 from modelcache_operator.ports.sources import SourceError
 
@@ -103,6 +109,92 @@ def test_a_contradicted_version_does_not_replace_the_one_that_is_held(stage):
     assert stage.ready(stage.cache()) == ("False", Reason.DIGEST_MISMATCH)
     assert stage.holders() == before
     assert stage.holders("uid-m2") == set()
+
+
+def obscure(stage, view):
+    """A newer release has written something into the object that we do not know."""
+    kinds = {ModelVersionView: ObservedKind.MODEL_VERSIONS, CacheNodeView: ObservedKind.CACHE_NODES}
+    key = getattr(view, "key", None) or ObjectKey("", view.name)
+    kind = kinds.get(type(view), ObservedKind.MODEL_CACHES)
+    stage.world._version += 1
+    seen = Observed(kind, key, view.uid, stage.world._version, None, "a field of tomorrow")
+    stage.world.cache.observe(seen)
+
+
+def restart(stage):
+    """Another leader, which knows nothing but what can be read."""
+    stage.core.end()
+    stage.world.writes.clear()
+    stage.core = MemoryCore(stage.world)
+    stage.core.begin()
+    stage.core.router.look_at_everything()
+    for _ in range(3):
+        stage.core.queue.add(SWEEP)
+        stage.settle()
+
+
+def test_a_cache_node_that_cannot_be_read_is_not_written(stage):
+    name = NodeName(min(stage.holders()))
+    before = stage.world.cache.cache_node(name)
+    obscure(stage, before)
+    restart(stage)
+    assert stage.world.cache.unreadable.cache_nodes == {name}
+    assert stage.world.cache.cache_node(name) is None
+    assert stage.world.writes["cache node deletion"] == 0
+
+
+def test_a_cache_node_that_can_be_read_again_keeps_its_verified_copies(stage):
+    name = NodeName(min(stage.holders()))
+    before = stage.world.cache.cache_node(name)
+    obscure(stage, before)
+    restart(stage)
+    assert len(stage.holders()) == 2  # a replacement was found meanwhile
+    history = watch_entries(stage, name)
+    stage.world.show(before)
+    stage.settle()
+    assert stage.core.memory.assignments.of(C1).nodes == stage.holders()
+    assert len(stage.holders()) == 2
+    assert history[0] == {"uid-m1"}
+
+
+def watch_entries(stage, name):
+    history = []
+
+    def note(change):
+        if getattr(change.new, "name", None) == name and hasattr(change.new, "spec"):
+            history.append({entry.uid for entry in change.new.spec.entries})
+
+    stage.world.cache.subscribe(note)
+    return history
+
+
+def test_a_version_that_cannot_be_read_keeps_its_copies_and_manifests(stage):
+    before, entries = stage.holders(), {}
+    for name in before:
+        entries[name] = stage.world.cache.cache_node(NodeName(name)).spec
+    obscure(stage, stage.version())
+    restart(stage)
+    assert stage.holders() == before
+    assert all(stage.world.cache.cache_node(NodeName(n)).spec == s for n, s in entries.items())
+    assert stage.world.manifests.contents
+    assert stage.ready(stage.cache()) == ("Unknown", Reason.MODEL_VERSION_NOT_READY)
+    assert stage.cache().status.copies_summary == "2/2"
+
+
+def test_a_version_that_cannot_be_read_still_takes_its_room(stage):
+    free = stage.core.memory.books.all()[NodeName(min(stage.holders()))].booked_bytes
+    obscure(stage, stage.version())
+    restart(stage)
+    books = stage.core.memory.books.all()
+    assert {books[NodeName(name)].booked_bytes for name in stage.holders()} == {free}
+
+
+def test_a_cache_that_cannot_be_read_keeps_its_copies(stage):
+    before = stage.holders()
+    obscure(stage, stage.cache())
+    restart(stage)
+    assert stage.holders() == before
+    assert not stage.world.writes
 
 
 def test_nothing_is_written_when_nothing_changes(stage):

@@ -16,7 +16,7 @@ from modelcache_api.names import Reason
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 from modelcache_api.wire import GrantQuery, GrantRequest
 from modelcache_operator.decide.grant_access import Caller
-from modelcache_operator.decide.world import NodeName, Uid
+from modelcache_operator.decide.world import NodeName, ObjectKey, Uid, Unreadable
 from modelcache_operator.grants import GrantService
 from modelcache_operator.ports.manifests import AdoptedContent
 from modelcache_operator.ports.sources import SignedFile, SignedPage
@@ -40,12 +40,14 @@ class Signer:
         return SignedPage(tuple(SignedFile(f.path, "https://s/x", (), 0.0) for f in files))
 
 
-async def ask(version):
+async def ask(version, unreadable=None):
     world = SeenWorld()
     world.add_node(
         "n1", "uid-n1", [EntrySpec(uid=VERSION, source_digest=SOURCE.digest, size_bytes=9)]
     )
-    world.versions[VERSION] = version
+    if version is not None:
+        world.versions[VERSION] = version
+    world.unreadable = unreadable or Unreadable()
     service = GrantService(world, Kept(), Signer())
     answer = await service.grant(CALLER, GrantRequest(entries=(GrantQuery(uid=VERSION),)))
     return answer.grants[0]
@@ -67,3 +69,10 @@ async def test_urls_are_signed_only_for_bytes_that_are_wanted(version, refusal):
     grant = await ask(version)
     assert (grant.error.reason if grant.error else None) == refusal
     assert bool(grant.files) is (refusal is None)
+
+
+async def test_of_a_version_that_cannot_be_read_nothing_is_signed_and_the_cause_is_told():
+    gone = await ask(None)
+    there = await ask(None, Unreadable(versions={VERSION: ObjectKey("search", "m1")}))
+    assert gone.error.reason == Reason.GRANT_REFUSED
+    assert there.error.reason == Reason.MODEL_VERSION_NOT_READY
