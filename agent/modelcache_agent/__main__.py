@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from modelcache_agent.config import Config, ConfigError, parse_config
-from modelcache_agent.identity import IdentityError, find_identity
+from modelcache_agent.identity import IdentityError, NodeIdentity, find_identity
 from modelcache_agent.log import set_up_logging
 from modelcache_agent.startup import check_store_folder, choose_capacity
-from modelcache_agent.tiers.errors import StoreError
-from modelcache_agent.tiers.recovery import open_store
+from modelcache_agent.tiers.errors import StoreError, StoreRefusedError, describe_error
+from modelcache_agent.tiers.recovery import OpenStore, open_store
 from modelcache_agent.tiers.usage import can_tell_use
 from modelcache_api.quantities import format_bytes
 
@@ -47,9 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _start(config: Config) -> int:
     """Everything that can refuse to start comes before anything that runs."""
     identity = find_identity(config.node_name, config.node_uid, config.grant_token_file)
-    check_store_folder(config.store, require_mountpoint=config.require_mountpoint)
-    capacity = choose_capacity(config.store, config.capacity)
-    opened = open_store(config.store, node_uid=identity.uid)
+    capacity, opened = _open(config, identity)
     try:
         held = tuple(opened.store.catalog)
         _log.info(
@@ -71,6 +69,18 @@ def _start(config: Config) -> int:
     finally:
         opened.close()
     return 0 if was_told else _EXIT_FAILED
+
+
+def _open(config: Config, identity: NodeIdentity) -> tuple[int, OpenStore]:
+    try:
+        check_store_folder(config.store, require_mountpoint=config.require_mountpoint)
+        capacity = choose_capacity(config.store, config.capacity)
+        return capacity, open_store(config.store, node_uid=identity.uid)
+    except OSError as error:
+        raise StoreRefusedError(
+            f"--store {config.store} cannot be opened: {describe_error(error)}: "
+            "mend the disk or its mount, or give another folder"
+        ) from error
 
 
 async def _serve(around: Surroundings) -> bool:

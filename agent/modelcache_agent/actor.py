@@ -57,15 +57,35 @@ class Actor:
 
     async def act(self, plan: Plan) -> None:
         """The actions in order. Reservations are made before the first await that follows them."""
+        memory = self._memory
+        memory.forget_faults(plan.actions)
         for action in plan.actions:
+            if not memory.rests(action, self._clock.monotonic()):
+                await self._try(action)
+
+    async def _try(self, action: Action) -> None:
+        """One action; if it fails, the others go on, and it is told and tried again.
+
+        Raises:
+            TimeoutError: the disk hangs, and so would all others.
+        """
+        try:
             await self._perform(action)
+        except TimeoutError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it must not starve the other actions
+            self._errands.note_fault(action, error)
+            self._wakeup.set()
+        else:
+            if not isinstance(action, Verify):  # that one was only begun
+                self._memory.faults.pop(action, None)
 
     async def _perform(self, action: Action) -> None:
         match action:
             case CancelFetch(uid):
                 await self._errands.cancel(uid)
             case SetLabels(keys):
-                await self._set_labels(keys)
+                await self.set_labels(keys)
             case Evict(digest, uids):
                 await self._evict(digest, uids)
             case Remove(digest):
@@ -86,7 +106,8 @@ class Actor:
             _log.info("evicted version=%s for a newcomer", digest)
         self._wakeup.set()
 
-    async def _set_labels(self, keys: frozenset[str]) -> None:
+    async def set_labels(self, keys: frozenset[str]) -> None:
+        """Apply the labels, unless the last failure was a moment ago."""
         memory, now = self._memory, self._clock.monotonic()
         if not memory.label_pause.is_over(now):
             return
@@ -123,8 +144,10 @@ class Actor:
         memory.written_status = status
 
     def retry_at(self) -> float | None:
-        """When a request that failed may be sent again, or None."""
-        pauses = (self._memory.label_pause, self._memory.status_pause)
+        """When a request or action that failed may be tried again, or None."""
+        memory = self._memory
+        pauses = [memory.label_pause, memory.status_pause]
+        pauses += [fault.pause for fault in memory.faults.values()]
         return min((pause.until for pause in pauses if pause.failures), default=None)
 
     def _lengthen(self, pause: Pause, error: ClusterError) -> Pause:

@@ -33,7 +33,8 @@ from modelcache_agent.wakeup import Wakeup
 from modelcache_kube import ConnectConfig, KubeClient, connect
 
 _log = logging.getLogger(__name__)
-# Longer than any request's deadline; shorter than the operator's patience.
+# The Lease is renewed at most this long after the last completed turn. Longer than any request's
+# deadline; shorter than the operator's patience.
 _SILENT_SECONDS: Final = 240.0
 # The kubelet kills after 30 s; we promise to be gone within ten.
 _DRAIN_SECONDS: Final = 4.0
@@ -105,9 +106,8 @@ class _Parts:
     clock: SystemClock
 
     def is_alive(self) -> bool:
-        """False once the loop has not turned for too long."""
-        last = self.loop.last_turn_at
-        return last is None or self.clock.monotonic() - last < _SILENT_SECONDS
+        """False once no turn of the loop was completed for too long."""
+        return self.clock.monotonic() - self.loop.alive_at < _SILENT_SECONDS
 
     def make_heartbeat(self, config: Config) -> Heartbeat:
         """The keeper of the Lease."""

@@ -11,12 +11,14 @@ from dataclasses import replace
 from typing import Final
 
 from modelcache_agent.background import BackgroundTasks
+from modelcache_agent.decide.actions import Action, Verify
 from modelcache_agent.decide.setbacks import make_setback
 from modelcache_agent.decide.world import Flight
 from modelcache_agent.fetch import FetchCancelledError, Progress
 from modelcache_agent.memory import Memory, RunningFetch
 from modelcache_agent.ports.clock import Clock
 from modelcache_agent.ports.metrics import Metrics
+from modelcache_agent.tiers.errors import StoreError, describe_error
 from modelcache_agent.tiers.rehash import hash_version, settle
 from modelcache_agent.transfers import TransferFailedError, Transfers
 from modelcache_agent.wakeup import Wakeup
@@ -173,9 +175,24 @@ class Errands:
         stored = await thread.call(store.catalog.get, digest)
         if stored is None:
             return
-        hashed = await asyncio.to_thread(hash_version, store, stored, self._stopping.is_set)
-        if hashed is not None and await thread.call(settle, store, hashed) is False:
-            self._metrics.count_failure(Reason.DIGEST_MISMATCH)
+        try:
+            hashed = await asyncio.to_thread(hash_version, store, stored, self._stopping.is_set)
+            if hashed is not None and await thread.call(settle, store, hashed) is False:
+                self._metrics.count_failure(Reason.DIGEST_MISMATCH)
+        except Exception as error:  # noqa: BLE001 - told, and not tried in a circle
+            self.note_fault(Verify(digest), error)
+        else:
+            self._memory.faults.pop(Verify(digest), None)
+
+    def note_fault(self, action: Action, error: Exception) -> None:
+        """The disk, or a bug, refused an action: it rests, and its entry tells why."""
+        if not isinstance(error, (OSError, StoreError)):
+            _log.exception("%s: a bug", action, exc_info=error)
+        message = f"the disk failed: {describe_error(error)}"
+        now, jitter = self._clock.monotonic(), self._clock.jitter()
+        self._memory.note_fault(action, message, now=now, jitter=jitter)
+        self._metrics.count_failure(Reason.STORE_ERROR)
+        _log.warning("%s failed and rests: %s", action, describe_error(error))
 
 
 def _tenth(flight: Flight) -> int:

@@ -8,12 +8,13 @@ turns go on with the CacheNode as last seen; what needs its consent waits.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from dataclasses import dataclass, replace
 from typing import Final
 
 from modelcache_agent.actor import Actor
-from modelcache_agent.decide.actions import Plan
+from modelcache_agent.decide.actions import EntryView, Plan
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.decide.planner import make_plan
 from modelcache_agent.decide.report import make_status, strip_foreign_fields
@@ -22,9 +23,10 @@ from modelcache_agent.ports.clock import Clock
 from modelcache_agent.ports.cluster import CacheNodeView, Cluster
 from modelcache_agent.ports.metrics import Metrics
 from modelcache_agent.tiers.disk import DiskStore, Survey
+from modelcache_agent.tiers.errors import describe_error
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.wakeup import Wakeup
-from modelcache_api.names import Condition
+from modelcache_api.names import Condition, EntryState, Reason
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 
 _log = logging.getLogger(__name__)
@@ -33,6 +35,8 @@ _COALESCE_SECONDS: Final = 0.1
 _AFTER_BUG_SECONDS: Final = 5.0
 # Which contents are in use is looked at this often, for the order of eviction.
 USE_SECONDS: Final = 60.0
+# What a disk answers that cannot be read at all.
+_DISK_IS_BROKEN: Final = frozenset({errno.EIO, errno.ENXIO, errno.ENODEV, errno.ESTALE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +76,36 @@ class AgentLoop:
         self._clock = clock
         self._metrics = metrics
         self._look_at = 0.0
+        self._began_at = clock.monotonic()
+        self._ledger = Ledger(settings.capacity_bytes)
         self.last_turn_at: float | None = None
 
     async def run(self) -> None:
         """Take turns until cancelled."""
         while True:
-            try:
-                recheck_at = await self._turn()
-            except Exception:  # noqa: BLE001 - counted and told; the next turn looks anew
-                _log.exception("a turn failed")
-                self._metrics.count_error()
-                recheck_at = self._clock.monotonic() + _AFTER_BUG_SECONDS
-                await asyncio.sleep(_COALESCE_SECONDS)
-            self.last_turn_at = self._clock.monotonic()
+            recheck_at = await self._try_turn()
             await self._rest(recheck_at)
+
+    async def _try_turn(self) -> float | None:
+        """Only a completed turn says that we live: on a dead or hung disk the Lease runs out."""
+        try:
+            recheck_at = await self._turn()
+        except OSError as error:
+            _log.error("a turn failed: %s", describe_error(error))
+            await self._tell_broken_disk(error)
+        except Exception:  # noqa: BLE001 - counted and told; the next turn looks anew
+            _log.exception("a turn failed")
+        else:
+            self.last_turn_at = self._clock.monotonic()
+            return recheck_at
+        self._metrics.count_error()
+        await asyncio.sleep(_COALESCE_SECONDS)
+        return self._clock.monotonic() + _AFTER_BUG_SECONDS
+
+    @property
+    def alive_at(self) -> float:
+        """When the last turn was completed, or the life began (monotonic seconds)."""
+        return self._began_at if self.last_turn_at is None else self.last_turn_at
 
     async def watch(self) -> None:
         """Follow our CacheNode until cancelled."""
@@ -123,13 +143,14 @@ class AgentLoop:
         node = self._memory.cache_node
         survey = await self._thread.call(self._store.survey)
         ledger = make_ledger(survey, self._memory.fetches, self._settings.capacity_bytes)
+        self._ledger = ledger
         if node is None:
             self._metrics.observe((), ledger, survey.free_bytes, len(self._labels()))
             return None
         plan = await self._decide(survey, ledger)
         self._memory.condemned = plan.condemned
         await self._actor.act(plan)
-        await self._report(node, plan, ledger)
+        await self._report(node, plan.entries, ledger)
         self._metrics.observe(plan.entries, ledger, survey.free_bytes, len(self._labels()))
         return self._next_turn(plan)
 
@@ -138,7 +159,7 @@ class AgentLoop:
         self._memory.forget_strangers(self._entries())
         wanted = frozenset(entry.uid for entry in self._entries())
         if survey.evicted - wanted:
-            await self._thread.call(self._store.forget_evictions, wanted)
+            await self._forget_evictions(wanted)
         world = make_world(
             self._memory,
             survey,
@@ -154,8 +175,33 @@ class AgentLoop:
         self._look_at = now + USE_SECONDS
         return make_plan(replace(world, in_use=in_use))
 
-    async def _report(self, node: CacheNodeView, plan: Plan, ledger: Ledger) -> None:
-        status = make_status(plan.entries, ledger, agent_version=self._settings.agent_version)
+    async def _forget_evictions(self, wanted: frozenset[str]) -> None:
+        """Marks of entries that are gone do no harm, so a disk that cannot write them may wait."""
+        try:
+            await self._thread.call(self._store.forget_evictions, wanted)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            _log.warning("old marks of evictions stay: %s", describe_error(error))
+
+    async def _tell_broken_disk(self, error: OSError) -> None:
+        """Nothing can be verified on it now: no label is true, and every entry says why."""
+        node = self._memory.cache_node
+        if node is None or not (isinstance(error, TimeoutError) or error.errno in _DISK_IS_BROKEN):
+            return
+        if self._memory.node_labels != frozenset():
+            await self._actor.set_labels(frozenset())
+        message = f"the store's disk is broken: {describe_error(error)}"
+        uids = dict.fromkeys(entry.uid for entry in self._entries())
+        views = tuple(
+            EntryView(uid, EntryState.FAILED, Reason.STORE_ERROR, message) for uid in uids
+        )
+        await self._report(node, views, self._ledger)
+
+    async def _report(
+        self, node: CacheNodeView, views: tuple[EntryView, ...], ledger: Ledger
+    ) -> None:
+        status = make_status(views, ledger, agent_version=self._settings.agent_version)
         if status != self._memory.written_status:
             await self._actor.write_status(node.uid, status)
 

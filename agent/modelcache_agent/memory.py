@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from modelcache_agent.decide.actions import Action
+from modelcache_agent.decide.faults import Fault, make_fault
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.decide.pauses import Pause
 from modelcache_agent.decide.setbacks import Setback
@@ -41,6 +43,21 @@ class Memory:
     label_pause: Pause = field(default_factory=Pause)
     status_pause: Pause = field(default_factory=Pause)
     busy: set[str] = field(default_factory=set)
+    faults: dict[Action, Fault] = field(default_factory=dict)
+
+    def note_fault(self, action: Action, message: str, *, now: float, jitter: float) -> None:
+        """The action failed; it rests before it is tried again."""
+        self.faults[action] = make_fault(self.faults.get(action), message, now=now, jitter=jitter)
+
+    def rests(self, action: Action, now: float) -> bool:
+        """True while the action is not to be tried again."""
+        fault = self.faults.get(action)
+        return fault is not None and not fault.pause.is_over(now)
+
+    def forget_faults(self, actions: Iterable[Action]) -> None:
+        """Drop the faults of all but these actions."""
+        wanted = frozenset(actions)
+        self.faults = {action: fault for action, fault in self.faults.items() if action in wanted}
 
     def forget_strangers(self, entries: Iterable[EntrySpec]) -> None:
         """Drop what concerns entries that are gone or changed."""
@@ -94,6 +111,7 @@ def make_world(
         now=now,
         flights=tuple(replace(fetch.flight) for fetch in memory.fetches.values()),
         setbacks=memory.setbacks,
+        faults=memory.faults,
         evicted=survey.evicted,
         condemned=memory.condemned,
         node_labels=memory.node_labels,

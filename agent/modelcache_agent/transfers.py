@@ -21,7 +21,7 @@ from modelcache_agent.fetch import (
 )
 from modelcache_agent.ports.grants import Grants, OpenedGrant
 from modelcache_agent.tiers.disk import DiskStore
-from modelcache_agent.tiers.errors import StoreError
+from modelcache_agent.tiers.errors import StoreError, describe_error
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_api.manifest import (
     ContentDigest,
@@ -126,7 +126,7 @@ class Transfers:
         try:
             await self.thread.call(self.store.publish, manifest, finished, origin)
         except (StoreError, OSError) as error:
-            message = f"the bytes cannot be published: {_describe(error)}"
+            message = f"the bytes cannot be published: {describe_error(error)}"
             raise TransferFailedError(Reason.STORE_ERROR, message, _STORE_SECONDS) from error
         _log.info("published uid=%s version=%s", entry.uid, manifest.digest)
 
@@ -138,7 +138,7 @@ class Transfers:
         except GrantUnavailableError as error:
             raise _failed(error) from error
         except (OSError, ValueError) as error:
-            message = f"the record cannot be read: {_describe(error)}"
+            message = f"the record cannot be read: {describe_error(error)}"
             raise TransferFailedError(Reason.STORE_ERROR, message, _STORE_SECONDS) from error
         if adopted != digest:
             message = f"the bytes have {digest}, another node's {adopted} was adopted"
@@ -154,9 +154,3 @@ def _assemble(source: SourceManifest, contents: dict[str, ContentFile]) -> Conte
 
 def _failed(error: GrantUnavailableError) -> TransferFailedError:
     return TransferFailedError(error.reason, error.message, error.retry_after_seconds)
-
-
-def _describe(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) or type(error).__name__

@@ -19,6 +19,7 @@ from modelcache_agent.decide.actions import (
 )
 from modelcache_agent.decide.admission import Room, describe_never_fits, shed
 from modelcache_agent.decide.entries import Draft, consider, find_setback, refine
+from modelcache_agent.decide.faults import tell_faults
 from modelcache_agent.decide.label_choice import choose_labels
 from modelcache_agent.decide.matching import Match, match_entries
 from modelcache_agent.decide.policies import EvictionPolicy, LeastRecentlyUsed
@@ -46,18 +47,20 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
     condemned = draft.room.leaving - gone
     labels = choose_labels(world.entries, matches, condemned=condemned)
     removals = _removals(world, matches, gone=gone, condemned=condemned)
+    actions: tuple[Action, ...] = (
+        *(CancelFetch(flight.uid) for flight in world.flights if flight.uid not in flights),
+        *(() if world.node_labels == labels else (SetLabels(labels),)),
+        *(removals if _carries_only(world.node_labels, labels) else ()),
+        *_partials_to_drop(world, matches),
+        *draft.actions,
+    )
+    refined = (
+        refine(view, entry, matches.get(entry.uid), condemned=condemned, labels=labels)
+        for view, entry in zip(views, world.entries, strict=True)
+    )
     return Plan(
-        actions=(
-            *(CancelFetch(flight.uid) for flight in world.flights if flight.uid not in flights),
-            *(() if world.node_labels == labels else (SetLabels(labels),)),
-            *(removals if _carries_only(world.node_labels, labels) else ()),
-            *_partials_to_drop(world, matches),
-            *draft.actions,
-        ),
-        entries=tuple(
-            refine(view, entry, matches.get(entry.uid), condemned=condemned, labels=labels)
-            for view, entry in zip(views, world.entries, strict=True)
-        ),
+        actions=actions,
+        entries=tell_faults(refined, actions, matches, world.faults or {}),
         labels=labels,
         condemned=condemned,
         must_look_at_use=draft.room.fell_short and world.in_use is None,

@@ -10,6 +10,8 @@ from modelcache_api.names import EntryState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from modelcache_agent.decide.actions import Action
+    from modelcache_agent.decide.faults import Fault
     from modelcache_agent.decide.ledger import Blob, Ledger
     from modelcache_agent.decide.setbacks import Setback
     from modelcache_api.manifest import ContentDigest
@@ -71,6 +73,7 @@ class World:
     now: float
     flights: tuple[Flight, ...] = ()
     setbacks: Mapping[str, Setback] | None = None
+    faults: Mapping[Action, Fault] | None = None
     evicted: frozenset[str] = frozenset()
     in_use: frozenset[str] | None = None
     condemned: frozenset[str] = frozenset()

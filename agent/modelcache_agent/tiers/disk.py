@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,7 @@ from modelcache_agent.tiers.durable import (
     allocated_bytes,
     remove_anything,
     sync_directory,
+    touch_device,
     write_atomically,
 )
 from modelcache_agent.tiers.evictions import EvictionMarks
@@ -40,6 +42,8 @@ from modelcache_api.manifest import ContentDigest, ContentManifest, digest_hex
 _log = logging.getLogger(__name__)
 # The time of last use is written down at most this often.
 _TOUCH_SECONDS: Final = 60.0
+# The device itself is asked at most this often.
+_DEVICE_SECONDS: Final = 30.0
 
 Step = Callable[[str], None]
 
@@ -72,9 +76,15 @@ class DiskStore:
         self.marks = EvictionMarks(layout.evicted)
         self._step = step
         self._clock = clock
+        self._touched_at = 0.0
 
     def survey(self) -> Survey:
-        """Everything that decisions need; also reaps what readers have closed meanwhile."""
+        """Everything that decisions need; also reaps what readers have closed meanwhile.
+
+        Raises:
+            OSError: the disk is broken; it is asked itself now and then, not its cache.
+        """
+        self._touch_device()
         space = os.statvfs(self.layout.root)
         return Survey(
             held=tuple(version.held for version in self.catalog),
@@ -85,6 +95,12 @@ class DiskStore:
             free_bytes=space.f_bavail * space.f_frsize,
             evicted=self.marks.uids,
         )
+
+    def _touch_device(self) -> None:
+        now = self._clock()
+        if abs(now - self._touched_at) >= _DEVICE_SECONDS:
+            touch_device(self.layout.about)
+            self._touched_at = now
 
     def has_blob(self, sha256: str) -> bool:
         """True if a verified version names this blob and it still looks as recorded."""
@@ -199,7 +215,9 @@ class DiskStore:
             stored = self.catalog.get(ContentDigest(digest))
             if stored is not None and now - stored.last_used >= _TOUCH_SECONDS:
                 self.catalog.put(replace(stored, last_used=now))
-                os.utime(self.layout.record(digest_hex(digest)), (now, now))
+                # Lost with a restart at worst: no reason to stop on a disk that is read-only.
+                with suppress(OSError):
+                    os.utime(self.layout.record(digest_hex(digest)), (now, now))
         return used
 
     def _is_in_use(self, stored: StoredVersion) -> bool:
@@ -224,6 +242,8 @@ class DiskStore:
 
     def _withdraw(self, stored: StoredVersion) -> None:
         hex_digest = digest_hex(stored.digest)
+        # If a step fails, nobody may take what is left for a whole version.
+        self.catalog.put(replace(stored, is_verified=False))
         self._step("withdraw-tree")
         self.released.take(self.layout.version(hex_digest))
         sync_directory(self.layout.versions)

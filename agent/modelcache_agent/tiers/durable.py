@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 import shutil
 import stat
@@ -9,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _BLOCK_BYTES = 512
+_SAYS_NOTHING = frozenset({errno.ENOENT, errno.EINVAL, errno.EOPNOTSUPP})
 
 
 def sync_directory(path: Path) -> None:
@@ -30,6 +33,23 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
     temporary.rename(path)
     sync_directory(path.parent)
+
+
+def touch_device(path: Path) -> None:
+    """Read the file's first block past the page cache: cached names outlive a dead disk.
+
+    Does nothing where the file is gone or the file system has no direct reads. Raises OSError.
+    """
+    buffer = mmap.mmap(-1, mmap.PAGESIZE)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.preadv(fd, [buffer], 0)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        if error.errno not in _SAYS_NOTHING:
+            raise
 
 
 def is_temporary(name: str) -> bool:

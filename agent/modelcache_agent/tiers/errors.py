@@ -18,3 +18,12 @@ class StoreRefusedError(StoreError):
 
 class BlobMissingError(StoreError):
     """A content cannot be published, because one of its blobs vanished."""
+
+
+def describe_error(error: Exception) -> str:
+    """The cause in a few words: for people, and without paths of this machine."""
+    if isinstance(error, TimeoutError):
+        return "the disk does not answer"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

@@ -45,6 +45,20 @@ def test_the_capacity_is_checked_against_the_file_system(tmp_path):
     assert choose_capacity(tmp_path, None) == int(space.f_blocks * space.f_frsize * 0.9)
 
 
+def run_agent(*arguments):
+    command = [sys.executable, "-m", "modelcache_agent", *arguments]
+    command += ["--operator-url=https://o", "--node-name=n", "--node-uid=u"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={})
+
+
+def test_a_disk_that_fails_at_start_is_one_line(tmp_path):
+    (tmp_path / "lock").mkdir()  # opening it answers as a disk would: with an OSError
+    done = run_agent(f"--store={tmp_path}")
+    assert done.returncode == 2
+    assert "cannot be opened: Is a directory: mend the disk" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -55,10 +69,7 @@ def test_the_capacity_is_checked_against_the_file_system(tmp_path):
 )
 def test_the_process_refuses_in_one_line_with_code_2(tmp_path, arguments, says):
     (tmp_path / "precious").touch()
-    ready = ["--operator-url=https://o", "--node-name=n", "--node-uid=u"]
-    command = [sys.executable, "-m", "modelcache_agent", *ready]
-    command += [argument.format(tmp=tmp_path) for argument in arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={})
+    done = run_agent(*(argument.format(tmp=tmp_path) for argument in arguments))
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
