@@ -18,9 +18,6 @@ from modelcache_operator.decide.world import AgentLeaseView, NodeName, Uid
 from modelcache_operator.ports.clock import Clock
 from modelcache_operator.ports.world import ObservedWorld
 
-# Lists come each 10 s; a gap longer than this means that the API server was away.
-_GAP_SECONDS = 30.0
-
 
 class Agents:
     """Judges every node's agent after each list of the Leases. Pure memory; one event loop."""
@@ -62,7 +59,7 @@ class Agents:
         """Take in one list of the Leases; returns the nodes of which the belief has changed."""
         now = self._clock.monotonic()
         gap = now - self._listed_at if self._listed_at is not None else 0.0
-        if gap > _GAP_SECONDS:
+        if gap > self._limits.outage_after_seconds:
             self._sightings = forgive(self._sightings, gap)
         self._listed_at = now
         known = {

@@ -12,6 +12,8 @@ from modelcache_api.names import ENV_PREFIX_OPERATOR
 
 _LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 _MAX_PORT: Final = 65535
+# Three lists must fit into half of the time of loss: a longer gap between two is an outage.
+_MIN_LISTS_UNTIL_LOST: Final = 6
 
 
 class ConfigError(Exception):
@@ -198,7 +200,18 @@ def load_config(
     }
     values["identity"] = values["identity"] or hostname
     values["grants_names"] = values["grants_names"] or _service_names(str(values["namespace"]))
-    return OperatorConfig(**values)  # type: ignore[arg-type]
+    config = OperatorConfig(**values)  # type: ignore[arg-type]
+    _check_times(config)
+    return config
+
+
+def _check_times(config: OperatorConfig) -> None:
+    interval, lost_after = config.lease_list_interval_seconds, config.agent_lost_after_seconds
+    if interval * _MIN_LISTS_UNTIL_LOST > lost_after:
+        raise ConfigError(
+            f"--lease-list-interval of {interval:g}s is too long for an --agent-lost-after of "
+            f"{lost_after:g}s: write at most {lost_after / _MIN_LISTS_UNTIL_LOST:g}s"
+        )
 
 
 def _choose(option: _Option, flag: str | None, environment: Mapping[str, str]) -> object:

@@ -231,7 +231,7 @@ class _Program:
                 resolve_queue,
                 random.uniform,
             ),
-            LivenessLimits.of(config.agent_lost_after_seconds),
+            LivenessLimits.of(config.agent_lost_after_seconds, config.lease_list_interval_seconds),
         )
         lister = AgentLeaseLister(
             self._kube,

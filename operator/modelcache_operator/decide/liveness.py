@@ -28,11 +28,18 @@ class LivenessLimits:
 
     silent_after_seconds: float = 150.0
     lost_after_seconds: float = 300.0
+    # A longer gap between two lists means that the API server was away.
+    outage_after_seconds: float = 30.0
 
     @classmethod
-    def of(cls, lost_after_seconds: float) -> LivenessLimits:
-        """The limits for a chosen time of loss; silence is half of it, at most 150 s."""
-        return cls(min(150.0, lost_after_seconds / 2), lost_after_seconds)
+    def of(cls, lost_after_seconds: float, list_interval_seconds: float = 10.0) -> LivenessLimits:
+        """The limits for a chosen time of loss; silence is half of it, at most 150 s.
+
+        An outage must show before it makes anybody lost, and lists that are merely slow be none.
+        """
+        half = lost_after_seconds / 2
+        outage = min(max(30.0, 3 * list_interval_seconds), half)
+        return cls(min(150.0, half), lost_after_seconds, outage)
 
 
 @dataclass(frozen=True, slots=True)

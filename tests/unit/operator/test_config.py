@@ -58,6 +58,8 @@ def test_values_are_parsed_once(tmp_path: Path):
         ("--grants-names=,", "separated by commas"),
         ("--agent-lost-after=soon", "for example 300s"),
         ("--agent-lost-after=0", "above zero"),
+        ("--agent-lost-after=59s", "write at most 9.8"),
+        ("--lease-list-interval=60s", "write at most 50s"),
         ("--lease-list-interval=-1s", "above zero"),
         ("--workers=0", "above zero"),
         ("--api-writes-per-second=x", "above zero"),

@@ -97,3 +97,15 @@ def test_nobody_is_called_lost_for_the_time_in_which_nobody_could_renew():
 def test_silence_comes_well_before_loss_for_any_limit():
     assert LivenessLimits.of(10).silent_after_seconds == 5
     assert LivenessLimits.of(3600).silent_after_seconds == 150
+
+
+@pytest.mark.parametrize(
+    ("lost_after", "interval", "outage"),
+    [
+        pytest.param(300, 10, 30, id="the defaults"),
+        pytest.param(300, 40, 120, id="lists that are far apart are no outage"),
+        pytest.param(12, 1, 6, id="an outage shows before it makes anybody lost"),
+    ],
+)
+def test_the_gap_that_means_an_outage_follows_both_options(lost_after, interval, outage):
+    assert LivenessLimits.of(lost_after, interval).outage_after_seconds == outage
