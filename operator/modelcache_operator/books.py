@@ -39,7 +39,11 @@ class NodeBooks:
                 self._books.pop(name, None)
                 continue
             self._books[name] = make_node_book(
-                node, self._world.cache_node(name), self._agents.liveness(name), self._sizes(name)
+                node,
+                self._world.cache_node(name),
+                self._agents.liveness(name),
+                self._sizes(name),
+                caches=len(self._assignments.on(name)),
             )
         self._stale.clear()
         return self._books

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from modelcache_api.limits import MAX_ENTRIES_PER_NODE
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheRef, EntrySpec
 from modelcache_operator.decide.pin import describe_conflict
 from modelcache_operator.decide.placement import Books, tie_break
@@ -29,29 +30,26 @@ def make_cache_node_spec(node_uid: Uid, copies: Iterable[PlacedCopy]) -> CacheNo
 
     Versions that are not resolved have nothing to fetch yet, and those whose pin contradicts their
     bytes have nothing to hold. ModelCaches that refer to one ModelVersion share an entry, which may
-    be evicted only if each of them allows it.
+    be evicted only if each of them allows it. What is more than a CacheNode can hold is left out,
+    the last by name first: placement sees to it that there is none.
     """
+    made = [
+        (copy, entry)
+        for copy in sorted(copies, key=lambda copy: copy.cache)
+        if (entry := _make_entry(copy)) is not None
+    ][:MAX_ENTRIES_PER_NODE]
     entries: dict[str, EntrySpec] = {}
-    caches = []
-    for copy in copies:
-        entry = _make_entry(copy)
-        if entry is None:
-            continue
+    for _, entry in made:
         shared = entries.get(entry.uid)
-        if shared is not None and not shared.evictable:
-            entry = shared
-        entries[entry.uid] = entry
-        caches.append(
-            CacheRef(
-                namespace=copy.cache.namespace,
-                name=copy.cache.name,
-                stable_uid=copy.version.uid,
-            )
-        )
+        entries[entry.uid] = entry if shared is None or shared.evictable else shared
+    caches = (
+        CacheRef(namespace=copy.cache.namespace, name=copy.cache.name, stable_uid=copy.version.uid)
+        for copy, _ in made
+    )
     return CacheNodeSpec(
         node_uid=node_uid,
         entries=tuple(entries[uid] for uid in sorted(entries)),
-        caches=tuple(sorted(caches, key=lambda ref: (ref.namespace, ref.name))),
+        caches=tuple(caches),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from modelcache_api.limits import MAX_LABELS_PER_NODE
+from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_LABELS_PER_NODE
 from modelcache_api.names import Reason
 from modelcache_api.quantities import format_bytes
 from modelcache_api.v1alpha1.model_cache import Placement, Toleration, TolerationOperator
@@ -146,6 +146,8 @@ def _never_fits(demand: Demand, book: NodeBook) -> Refusal | None:
 
 
 def _count(demand: Demand, book: NodeBook) -> Refusal | None:
+    if book.caches >= MAX_ENTRIES_PER_NODE:
+        return Refusal(Reason.TOO_MANY_MODELS, f"with {MAX_ENTRIES_PER_NODE} ModelCaches already")
     # Every placed version is labelled, so the labels run out before the entries do.
     if demand.version in book.wanted or len(book.wanted) < MAX_LABELS_PER_NODE:
         return None

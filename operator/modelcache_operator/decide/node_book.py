@@ -17,7 +17,8 @@ class NodeBook:
 
     `wanted` are the bytes of each version that some ModelCache has placed here, 0 for one that
     the agent has evicted: it is not fetched again. `evictable` are those of them that the agent
-    may give up for a newcomer. `capacity_bytes` is None until the agent has reported its disk.
+    may give up for a newcomer, `caches` counts the ModelCaches behind them. `capacity_bytes` is
+    None until the agent has reported its disk.
     """
 
     node: NodeView
@@ -28,6 +29,7 @@ class NodeBook:
     evictable: frozenset[Uid]
     reported: Mapping[Uid, EntryStatus]
     booked_bytes: int
+    caches: int = 0
 
     @property
     def name(self) -> NodeName:
@@ -67,10 +69,13 @@ def make_node_book(
     cache_node: CacheNodeView | None,
     liveness: Liveness,
     sizes: Mapping[Uid, int],
+    *,
+    caches: int = 0,
 ) -> NodeBook:
-    """The book of a node on which versions of these sizes are placed."""
+    """The book of a node on which that many ModelCaches have placed versions of these sizes."""
     if cache_node is None or cache_node.spec.node_uid != node.uid:
-        return NodeBook(node, liveness, None, 0, sizes, frozenset(), {}, sum(sizes.values()))
+        booked = sum(sizes.values())
+        return NodeBook(node, liveness, None, 0, sizes, frozenset(), {}, booked, caches)
     disk = next((tier for tier in cache_node.status.tiers if tier.name is Tier.DISK), None)
     reported = {Uid(entry.uid): entry for entry in cache_node.status.entries}
     wanted = {uid: 0 if _is_evicted(reported, uid) else size for uid, size in sizes.items()}
@@ -84,6 +89,7 @@ def make_node_book(
         evictable=frozenset(given_up & wanted.keys()),
         reported=reported,
         booked_bytes=sum(wanted.values()),
+        caches=caches,
     )
 
 

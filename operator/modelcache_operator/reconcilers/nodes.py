@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from modelcache_api.limits import MAX_ENTRIES_PER_NODE
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 from modelcache_operator.decide.cache_node_spec import PlacedCopy, make_cache_node_spec
 from modelcache_operator.decide.events import node_events
@@ -18,6 +20,8 @@ from modelcache_operator.ports.telling import EventSink
 from modelcache_operator.ports.world import ObservedWorld
 from modelcache_operator.routing import Router
 from modelcache_operator.workqueue import Requeue
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class NodeReconciler:
             self.memory.not_read_back.discard(name)
             self.router.on_read_back(name, self.memory.assignments.read_back(cache_node))
         spec = make_cache_node_spec(node.uid, self._copies_on(name, cache_node))
+        if (placed := len(self.memory.assignments.on(name))) > MAX_ENTRIES_PER_NODE:
+            _log.error("%d ModelCaches are placed on node %s: not all are written", placed, name)
         await self.writer.put_cache_node(node, cache_node, spec)
         await self._report(name, liveness)
         return Requeue()

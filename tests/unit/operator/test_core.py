@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,8 @@ from builders import GIB, digest, make_cache, make_node, make_version
 from fakes.memory_core import MemoryCore, MemoryWorld
 from modelcache_api.names import Condition, EntryState, Reason
 from modelcache_operator.adapters.parsing import Observed, ObservedKind
+from modelcache_operator.agents import Agents
+from modelcache_operator.decide.liveness import Liveness, LivenessLimits
 from modelcache_operator.decide.world import (
     CacheNodeView,
     ModelVersionView,
@@ -195,6 +198,35 @@ def test_a_cache_that_cannot_be_read_keeps_its_copies(stage):
     restart(stage)
     assert stage.holders() == before
     assert not stage.world.writes
+
+
+def test_257_caches_of_one_version_leave_the_last_one_out_and_block_nobody():
+    stage = Stage(nodes=1)
+    stage.world.add_version()
+    for number in range(257):
+        stage.world.add_cache(f"c{number:03}", copies="All")
+    stage.settle()
+    told = Counter(stage.ready(cache)[1] for cache in stage.world.cache.model_caches())
+    assert told == {Reason.CACHED: 256, Reason.TOO_MANY_MODELS: 1}
+    stage.world.hide(next(iter(stage.world.cache.model_caches())))
+    stage.settle()
+    told = Counter(stage.ready(cache)[1] for cache in stage.world.cache.model_caches())
+    assert told == {Reason.CACHED: 256}
+
+
+def test_lists_that_are_far_apart_still_find_the_dead():
+    world = MemoryWorld()
+    for name in ("n0", "n1"):
+        world.add_node(name)
+    agents = Agents(world.cache, world.clock, LivenessLimits.of(300, 40))
+    for _ in range(10):
+        agents.note(world.leases.values())
+        world.clock.seconds += 40
+        world.renew("n0")
+    assert (agents.liveness(NodeName("n0")), agents.liveness(NodeName("n1"))) == (
+        Liveness.ALIVE,
+        Liveness.LOST,
+    )
 
 
 def test_nothing_is_written_when_nothing_changes(stage):

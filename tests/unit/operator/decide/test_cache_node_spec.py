@@ -72,6 +72,16 @@ def test_the_order_of_what_comes_in_does_not_matter():
     assert make_cache_node_spec(NODE, copies) == make_cache_node_spec(NODE, reversed(copies))
 
 
+def test_a_tenant_with_more_caches_than_a_node_lists_blocks_nobodys_list():
+    version, other = make_version(), make_version("m2", uid="v2")
+    copies = [copy("first", other, namespace="aa")]
+    copies += [copy(f"c{number:03}", version) for number in range(300)]
+    spec = make_cache_node_spec(NODE, reversed(copies))
+    assert len(spec.caches) == 256
+    assert [entry.uid for entry in spec.entries] == ["v1", "v2"]
+    assert (spec.caches[0].name, spec.caches[-1].name) == ("first", "c254")
+
+
 def evictable(states, *, min_ready=1, now=frozenset()):
     books = make_books(
         *(make_book(name, entries=[make_entry(state=state)]) for name, state in states.items())
