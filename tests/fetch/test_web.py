@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 from fakes.fault_proxy import Fault, FaultProxy
 from fakes.fetch_world import Grants, make_job, plain_url, quick, random_body
 from fakes.range_server import RangeServer, Served
-from modelcache_agent.fetch import FetchEngine
+from modelcache_agent.fetch import FetchEngine, address
 from modelcache_api.manifest import SourceFile
 from modelcache_api.names import Reason
 
@@ -109,8 +109,9 @@ async def test_certificate_for_another_name_is_refused(tls_server, tmp_path):
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_redirect_to_another_origin_never_gets_the_grants_headers(
-    server, proxy, tmp_path, status
+    server, proxy, tmp_path, status, monkeypatch
 ):
+    monkeypatch.setattr(address, "find_danger", lambda _: None)  # both servers are on loopback
     server.objects["m.bin"] = Served.of(BODY)
     proxy.script("m.bin", Fault(status=status, set_headers={"Location": server.url("m.bin")}))
     headers = {"Authorization": "Bearer secret", "X-Custom": "secret", "Cookie": "secret"}
@@ -121,6 +122,41 @@ async def test_redirect_to_another_origin_never_gets_the_grants_headers(
         assert "secret" not in " ".join(received.values())
         assert received["if-match"] == '"v1"'
         assert received["range"].startswith("bytes=")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]"])
+async def test_redirect_to_another_port_of_this_machine_is_refused(server, proxy, tmp_path, host):
+    """The grant's own address is loopback, so the first request is fine; the second is not."""
+    server.objects["m.bin"] = Served.of(BODY)
+    elsewhere = f"http://{host}:{server.address[1]}/m.bin"
+    proxy.script("m.bin", Fault(status=307, set_headers={"Location": elsewhere}))
+    outcome = await fetch(plain_url(proxy.endpoint), tmp_path / "p")
+    assert outcome.failure.reason == Reason.SOURCE_NOT_ALLOWED
+    assert not server.requests
+
+
+async def test_a_kept_connection_to_this_machine_is_not_lent_to_a_redirect(server, proxy, tmp_path):
+    server.objects["m.bin"] = Served.of(BODY)
+    elsewhere = {"Location": server.url("m.bin")}
+    async with FetchEngine(Grants(SOURCES, server.url), quick(streams=1)) as engine:
+        assert (await engine.fetch(make_job(SOURCES, tmp_path / "a"))).failure is None
+        asked = len(server.requests)
+        proxy.script("m.bin", Fault(status=307, set_headers=elsewhere))
+        engine._grants.url_of = plain_url(proxy.endpoint)
+        outcome = await engine.fetch(make_job(SOURCES, tmp_path / "b", uid="uid-2"))
+        assert outcome.failure.reason == Reason.SOURCE_NOT_ALLOWED
+        assert len(server.requests) == asked
+
+
+async def test_a_name_that_dns_leads_to_this_machine_is_refused(server, tmp_path, monkeypatch):
+    server.objects["m.bin"] = Served.of(BODY)
+    resolve = lambda host, port, **_: [(2, 1, 6, "", ("127.0.0.1", port))]  # noqa: E731
+    monkeypatch.setattr(address.socket, "getaddrinfo", resolve)
+    outcome = await fetch(
+        lambda path: f"http://public.example:{server.address[1]}/{path}", tmp_path / "p"
+    )
+    assert outcome.failure.reason == Reason.SOURCE_NOT_ALLOWED
+    assert not server.requests
 
 
 async def test_redirect_within_the_origin_keeps_the_headers(server, proxy, tmp_path):

@@ -13,7 +13,14 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.fetch.address import connect
-from modelcache_agent.fetch.origin import DEFAULT_PORTS, Origin, next_url, origin_of, split_url
+from modelcache_agent.fetch.origin import (
+    DEFAULT_PORTS,
+    Origin,
+    following_origin,
+    granted_origin,
+    next_url,
+    split_url,
+)
 from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
 from modelcache_api.names import Reason
 
@@ -121,17 +128,17 @@ class ConnectionCache:
             OSError, HTTPException: the connection broke before a response.
         """
         sent = dict(headers)
+        origin = granted = granted_origin(url, ca_bundle)
         for _ in range(self._config.max_redirects + 1):
-            parts = split_url(url)
-            origin = origin_of(parts, ca_bundle)
-            reply, connection = self._request(origin, parts, sent)
+            reply, connection = self._request(origin, split_url(url), sent)
             if reply.status not in _REDIRECTS:
                 return Exchange(self, origin, connection, reply)
             location = reply.header("Location")
             reply.read_beginning(_DRAIN_BYTES)
             Exchange(self, origin, connection, reply).close()
             url = next_url(url, location)
-            if origin_of(split_url(url), ca_bundle) != origin:
+            before, origin = origin, following_origin(granted, split_url(url))
+            if origin != before:
                 sent = {k: v for k, v in sent.items() if k.lower() in _SAFE_HEADERS}
         message = f"more than {self._config.max_redirects} redirects"
         raise RefusalError(Refusal(Reason.SOURCE_ERROR, message, Cure.NONE))
@@ -189,7 +196,12 @@ class ConnectionCache:
 
     def _open(self, origin: Origin) -> http.client.HTTPConnection:
         config = self._config
-        sock = connect(origin.host, origin.port, config.connect_timeout_seconds)
+        sock = connect(
+            origin.host,
+            origin.port,
+            config.connect_timeout_seconds,
+            may_reach_loopback=origin.may_reach_loopback,
+        )
         self._on_socket(sock)
         if origin.scheme == "https":
             sock = self._wrap(sock, origin)

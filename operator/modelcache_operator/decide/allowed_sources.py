@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-# Addresses at which clouds hand credentials to whoever asks, beside the link-local ranges.
-_METADATA: Final = frozenset(
-    ipaddress.ip_address(text)
-    for text in ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16", "192.0.0.192")
-)
-_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+from modelcache_api.egress import Danger, find_danger
 
 
 class AllowRule(BaseModel):
@@ -91,20 +82,19 @@ def decide_reach(allow_list: AllowList, request: SourceRequest) -> Reach | Refus
 
 def describe_refused_address(address: str, reach: Reach) -> str | None:
     """Why no connection may lead to the address, or None. Unparsable addresses are refused."""
-    try:
-        parsed = _unwrap(ipaddress.ip_address(address.partition("%")[0]))
-    except ValueError:
+    danger = find_danger(address)
+    if danger is Danger.NOT_AN_ADDRESS:
         return f"{address[:80]!r} is not an address"
-    if parsed in _METADATA or parsed.is_link_local:
+    if danger is Danger.METADATA:
         return (
-            f"{parsed} is a link-local or metadata address; these are always refused: "
+            f"{address} is a link-local or metadata address; these are always refused: "
             "set source.endpoint to the store's own address"
         )
-    if parsed.is_multicast or parsed.is_unspecified:
-        return f"{parsed} is not the address of a host: correct source.endpoint"
-    if parsed.is_loopback and not reach.may_reach_loopback:
+    if danger is Danger.NO_HOST:
+        return f"{address} is not the address of a host: correct source.endpoint"
+    if danger is Danger.LOOPBACK and not reach.may_reach_loopback:
         return (
-            f"{parsed} is a loopback address; these are refused unless a rule of the "
+            f"{address} is a loopback address; these are refused unless a rule of the "
             "administrator's allow-list with `loopback: true` covers the source"
         )
     return None
@@ -133,16 +123,3 @@ def _is_below(uri: str, prefix: str) -> bool:
     """`s3://b/exp` covers `s3://b/exp` and `s3://b/exp/x`, and not `s3://b/exp2`."""
     folder = prefix if prefix.endswith("/") else f"{prefix}/"
     return uri.startswith(folder) or uri.rstrip("/") == prefix.rstrip("/")
-
-
-def _unwrap(address: _Address) -> _Address:
-    """The IPv4 address inside of an IPv6 one, where it would be the one that is reached."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return address
-    if address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    if address.sixtofour is not None:
-        return address.sixtofour
-    if address in _NAT64:
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address
