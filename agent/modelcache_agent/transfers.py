@@ -131,20 +131,35 @@ class Transfers:
         _log.info("published uid=%s version=%s", entry.uid, manifest.digest)
 
     async def propose(self, entry: EntrySpec, digest: ContentDigest) -> None:
-        """Ask the operator to adopt the digest, and note its consent."""
+        """Ask the operator to adopt the digest, and note its answer.
+
+        Bytes that are not the version's content are no longer held for it: the setback over, they
+        are fetched again, because they may have been damaged on their way.
+        """
+        origin = Origin(entry.uid, entry.source_digest, adopted=True)
         try:
             record = await self.thread.call(self.store.load_record, digest)
-            adopted = await self.grants.propose(entry, record.manifest)
-        except GrantUnavailableError as error:
-            raise _failed(error) from error
+            refusal = await self._ask(entry, record.manifest)
+            if refusal is None:
+                await self.thread.call(self.store.add_origin, digest, origin)
+            elif refusal.reason is Reason.DIGEST_MISMATCH:
+                await self.thread.call(self.store.drop_origin, digest, origin)
         except (OSError, ValueError) as error:
-            message = f"the record cannot be read: {describe_error(error)}"
+            message = f"the record cannot be read or written: {describe_error(error)}"
             raise TransferFailedError(Reason.STORE_ERROR, message, _STORE_SECONDS) from error
-        if adopted != digest:
-            message = f"the bytes have {digest}, another node's {adopted} was adopted"
-            raise TransferFailedError(Reason.DIGEST_MISMATCH, message, None)
-        origin = Origin(entry.uid, entry.source_digest, adopted=True)
-        await self.thread.call(self.store.add_origin, digest, origin)
+        if refusal is not None:
+            raise refusal
+
+    async def _ask(self, entry: EntrySpec, content: ContentManifest) -> TransferFailedError | None:
+        """Why the content is not adopted, or None."""
+        try:
+            adopted = await self.grants.propose(entry, content)
+        except GrantUnavailableError as error:
+            return _failed(error)
+        if adopted == content.digest:
+            return None
+        message = f"the bytes have {content.digest}, another node's {adopted} was adopted"
+        return TransferFailedError(Reason.DIGEST_MISMATCH, message, None)
 
 
 def _assemble(source: SourceManifest, contents: dict[str, ContentFile]) -> ContentManifest:

@@ -11,7 +11,9 @@ import aiohttp
 import pytest
 
 from fakes.fetch_world import random_body, safetensors_body
+from fakes.range_server import Served
 from fakes.store_world import read_tree
+from modelcache_agent.decide import setbacks
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_api.wire import WireError
 
@@ -132,6 +134,24 @@ async def test_another_content_was_adopted(bench):
         bench.cluster.want(entry)
         await bench.until(lambda: not bench.tree("v1").exists(), "the wrong bytes to go")
         assert bench.cluster.labels == frozenset()
+
+
+async def test_damaged_bytes_of_a_pinned_version_are_dropped_and_fetched_again(bench, monkeypatch):
+    monkeypatch.setattr(setbacks, "CONTENT_PAUSE_SECONDS", 1.0)
+    version = bench.offer("v1", MODEL)
+    version.adopted = version.content_digest
+    path, right = "v1/config.json", bench.objects.objects["v1/config.json"]
+    bench.objects.objects[path] = Served(right.size, right.etag, lambda _start, _end: b"[]")
+    bench.cluster.want(bench.entry("v1", known=False))
+    async with bench.started():
+        await bench.until_state("v1", "Failed", "DigestMismatch")
+        versions = bench.root / "versions"
+        await bench.until(lambda: not list(versions.iterdir()), "the wrong bytes to go")
+        bench.objects.objects[path] = right
+        await bench.until_state("v1", "Cached")
+        assert read_tree(bench.tree("v1")) == MODEL
+        proposals = [path for path, _ in bench.grants.requests if path.endswith("proposals")]
+        assert len(proposals) <= 4
 
 
 @pytest.mark.parametrize(

@@ -186,16 +186,19 @@ class DiskStore:
     def add_origin(self, digest: ContentDigest, origin: Origin) -> None:
         """Note that this version's source gave these bytes, or that they were adopted."""
         stored = self.catalog.get(digest)
-        if stored is None or origin in stored.origins:
-            return
-        others = tuple(
-            old
-            for old in stored.origins
-            if (old.uid, old.source_digest) != (origin.uid, origin.source_digest)
-        )
-        record = replace(self.load_record(digest), origins=(*others, origin))
+        if stored is not None and origin not in stored.origins:
+            self._set_origins(stored, (*_without(stored.origins, origin), origin))
+
+    def drop_origin(self, digest: ContentDigest, origin: Origin) -> None:
+        """Note that these bytes are not this version's content, whoever gave them."""
+        stored = self.catalog.get(digest)
+        if stored is not None:
+            self._set_origins(stored, _without(stored.origins, origin))
+
+    def _set_origins(self, stored: StoredVersion, origins: tuple[Origin, ...]) -> None:
+        record = replace(self.load_record(stored.digest), origins=origins)
         self._rewrite(record, stored.last_used)
-        self.catalog.put(replace(stored, origins=record.origins))
+        self.catalog.put(replace(stored, origins=origins))
 
     def load_record(self, digest: ContentDigest) -> VersionRecord:
         """The whole record with its pieces, which memory does not hold."""
@@ -270,6 +273,11 @@ class DiskStore:
         folders = (path for path in self.layout.partial.iterdir() if path.is_dir())
         sizes = ((path.name, allocated_bytes(path)) for path in folders)
         return {name: max(size, 1) for name, size in sizes}
+
+
+def _without(origins: tuple[Origin, ...], origin: Origin) -> tuple[Origin, ...]:
+    same = (origin.uid, origin.source_digest)
+    return tuple(old for old in origins if (old.uid, old.source_digest) != same)
 
 
 def _with_inodes(record: VersionRecord, files: tuple[FileRecord, ...]) -> VersionRecord:
