@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import threading
 import time
 from email.utils import formatdate
 
@@ -244,6 +245,15 @@ async def test_C09_expired_credentials_are_renewed_once_then_reported(world, pro
     assert "ExpiredToken" in failure.message
     assert failure.retry_after_seconds is not None
     assert proxy.gets["m.bin"] == 2
+
+
+async def test_C09_a_url_that_expires_under_two_streams_costs_one_renewal(world, proxy):
+    """Both streams are answered only when both have asked, so both used the same URL."""
+    both = threading.Barrier(2, timeout=10)
+    fault = Fault(status=400, body=s3_error("ExpiredToken"), hook=both.wait)
+    proxy.script("m.bin", fault, times=2)
+    await world.succeed(quick(streams=2, part_pieces=1))
+    assert world.grants.refreshed["m.bin"] == 1
 
 
 async def test_C09_expired_presigned_url_as_aws_says_it(world, proxy):

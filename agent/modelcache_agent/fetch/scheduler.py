@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from modelcache_agent.fetch.counters import CounterBoard
     from modelcache_agent.fetch.file_state import FileState
     from modelcache_agent.fetch.job_state import JobState, Task
+    from modelcache_api.wire import GrantedFile
 
 # How long a stream waits for a buffer before it takes one from a piece that waits for its digest;
 # that piece must then be read back from disk.
@@ -190,13 +191,18 @@ class Scheduler:
         with self._changed:
             file.ranges_ignored = True
 
-    def attempt_failed(self, job: JobState, file: FileState, refusal: Refusal) -> None:
-        """Pause the file and let it try again, or stop the job, by cure and budget."""
+    def attempt_failed(
+        self, job: JobState, file: FileState, refusal: Refusal, used: GrantedFile | None = None
+    ) -> None:
+        """Pause the file and let it try again, or stop the job, by cure and budget.
+
+        `used` is the grant that the refused request was made with, if there was one.
+        """
         now = self._clock.monotonic()
         with self._changed:
             if file.phase is Phase.OPENING:
                 file.phase = Phase.CLOSED
-            verdict = self._judge(job, file, refusal)
+            verdict = self._judge(job, file, refusal, used)
             if verdict is None:
                 self._counters.add_retry(refusal.reason)
                 pause = self._pause_after(file, refusal)
@@ -207,21 +213,29 @@ class Scheduler:
                 return
         self.stop(job, verdict)
 
-    def _judge(self, job: JobState, file: FileState, refusal: Refusal) -> FetchFailure | None:
-        """The failure that ends the job, or None if there is another try."""
+    def _judge(
+        self, job: JobState, file: FileState, refusal: Refusal, used: GrantedFile | None
+    ) -> FetchFailure | None:
+        """The failure that ends the job, or None if there is another try.
+
+        Streams share a file's grant: what one of them says of a grant that another one has
+        replaced meanwhile is no news.
+        """
+        is_news = used is None or used is file.grant
         file.failures += 1
         job.failures += 1
         attempts = _MAX_SKEW_RETRIES if refusal.reason is Reason.CLOCK_SKEW else None
         if refusal.cure is Cure.NONE or file.phase is Phase.FINISHING:
             spent = True
         elif refusal.cure is Cure.REFRESH:
-            spent = file.grant_was_refreshed
-            file.grant_was_refreshed = True
-            file.grant = None
+            spent = is_news and file.grant_was_refreshed
+            if is_news:
+                file.grant_was_refreshed = True
+                file.grant = None
         else:
             spent = file.failures >= (attempts or self._config.file_attempts)
             spent = spent or job.failures >= self._config.job_attempts
-        if refusal.reason is Reason.CLOCK_SKEW:
+        if refusal.reason is Reason.CLOCK_SKEW and is_news:
             file.grant = None  # a retry with the same signature is as wrong as before
         if not spent:
             return None

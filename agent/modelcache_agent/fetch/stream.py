@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from modelcache_agent.fetch.job_state import JobState, Task
     from modelcache_agent.fetch.scheduler import Scheduler
     from modelcache_agent.fetch.watch import StreamWatch
+    from modelcache_api.wire import GrantedFile
 
 _log = logging.getLogger(__name__)
 
@@ -58,18 +59,20 @@ class Stream:
         self._watch = watch
         self._clock = clock
         self._counters = counters
+        self._used: GrantedFile | None = None
         self._cache = ConnectionCache(config, watch.set_socket, lambda: counters.add("connections"))
 
     def run(self) -> None:
         """Take tasks until the engine closes. Never raises."""
         while (task := self._scheduler.next_task()) is not None:
             self._watch.begin(task.job)
+            self._used = None
             try:
                 self._perform(task)
             except StoppedError:
                 pass
             except RefusalError as error:
-                self._scheduler.attempt_failed(task.job, task.file, error.refusal)
+                self._scheduler.attempt_failed(task.job, task.file, error.refusal, self._used)
             except OSError as error:  # the network's were refusals by now: this is the store
                 refusal = describe_store_error(task.file.path, error)
                 self._scheduler.attempt_failed(task.job, task.file, refusal)
@@ -131,7 +134,7 @@ class Stream:
         reader = PartReader(self._cache, self._watch, self._clock, self._counters)
         current = first
         try:
-            grant = self._desk.get(job, file)
+            grant = self._used = self._desk.get(job, file)
             ask = Ask(
                 file.path,
                 file.size_bytes,
