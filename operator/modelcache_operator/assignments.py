@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from modelcache_operator.decide.stuck import StuckSince
 from modelcache_operator.decide.world import CacheNodeView, NodeName, ObjectKey, Uid
 
 _NOTHING: frozenset[ObjectKey] = frozenset()
@@ -13,11 +14,16 @@ _NOTHING: frozenset[ObjectKey] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where one ModelCache's version is held, and which copies may be given up."""
+    """Where one ModelCache's version is held, and which copies may be given up.
+
+    Of this term alone: since when copies get no further, and which nodes they have left for it.
+    """
 
     version: Uid
     nodes: frozenset[NodeName] = field(default=frozenset())
     evictable: frozenset[NodeName] = field(default=frozenset())
+    stuck_since: StuckSince = field(default_factory=dict)
+    left: frozenset[NodeName] = field(default=frozenset())
 
 
 class Assignments:

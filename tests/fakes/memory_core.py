@@ -183,6 +183,7 @@ class MemoryWorld:
         self.writes: Counter[str] = Counter()
         self.events: list[EventNote] = []
         self.states: dict[tuple[str, str], EntryState] = {}
+        self.reasons: dict[tuple[str, str], str] = {}
         self._version = 0
         for kind in ObservedKind:
             self.cache.take_list(kind, {}, set())
@@ -249,7 +250,8 @@ class MemoryWorld:
     def _report(self, node: str, uid: str):
         state = self.states.get((node, uid), EntryState.CACHED)
         if state is not EntryState.CACHED:
-            return make_entry(uid, state, reason="NotAModel" if state == "Failed" else "")
+            reason = self.reasons.get((node, uid), "NotAModel" if state == "Failed" else "")
+            return make_entry(uid, state, reason=reason)
         return make_entry(uid, content_digest=self.manifests.adopt(Uid(uid)))
 
     # --- ClusterWriter and EventSink ------------------------------------------------------

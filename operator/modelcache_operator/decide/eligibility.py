@@ -161,10 +161,15 @@ def _room(demand: Demand, book: NodeBook) -> Refusal | None:
 
 
 def _room_after_eviction(demand: Demand, book: NodeBook) -> Refusal | None:
-    room = book.free_bytes(demand.version) + book.evictable_bytes(demand.version)
-    if book.wants(demand.version) or room >= demand.size_bytes:
+    if book.wants(demand.version) or has_room_after_eviction(demand, book):
         return None
     return Refusal(Reason.INSUFFICIENT_SPACE, "without room")
+
+
+def has_room_after_eviction(demand: Demand, book: NodeBook) -> bool:
+    """True if the copy fits beside what others may not give up."""
+    room = book.free_bytes(demand.version) + book.evictable_bytes(demand.version)
+    return room >= demand.size_bytes
 
 
 def tolerates(toleration: Toleration, taint: TaintView) -> bool:

@@ -25,8 +25,8 @@ ALL_COPIES: Final = "All"
 _ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 
 Books = Mapping[NodeName, NodeBook]
-# (displaces, brings bytes, booked share, hash): smaller is better.
-_Rank = tuple[bool, bool, float, str]
+# (displaces, was left, brings bytes, booked share, hash): smaller is better.
+_Rank = tuple[bool, bool, bool, float, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ class PlacementPlan:
 
     `nodes` are all that shall carry an entry, `live` those of them that count. The others are
     lost: they keep their entry, so that a node that comes back does so with its bytes.
-    `refusals` say why each other node holds none; empty where nobody needed to look.
+    `refusals` say why each other node holds none; empty where nobody needed to look. `left` are
+    nodes from which a copy moves away, because it got no further there.
     """
 
     nodes: frozenset[NodeName]
@@ -44,23 +45,65 @@ class PlacementPlan:
     dropped: Mapping[NodeName, Refusal] = field(default_factory=dict)
     refusals: Mapping[NodeName, Refusal] = field(default_factory=dict)
     shortage: Shortage | None = None
+    left: frozenset[NodeName] = frozenset()
 
 
-def place(cache: Uid, demand: Demand, assigned: Iterable[NodeName], books: Books) -> PlacementPlan:
-    """The nodes of one ModelCache, given where it is now and what is promised on each node."""
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What went wrong where: `movable` copies get no further, at `left` nodes they never did."""
+
+    movable: frozenset[NodeName] = frozenset()
+    left: frozenset[NodeName] = frozenset()
+
+
+def place(
+    cache: Uid,
+    demand: Demand,
+    assigned: Iterable[NodeName],
+    books: Books,
+    trouble: Trouble = Trouble(),
+) -> PlacementPlan:
+    """The nodes of one ModelCache, given where it is now and what is promised on each node.
+
+    A movable copy stays until a node is found that has room without displacing anybody, and never
+    goes back to where it was: so it moves at most once for each node.
+    """
     kept, dropped = _keep(demand, assigned, books)
     live = frozenset(name for name in kept if books[name].has_live_agent)
     lost = kept - live
     wanted = _count_wanted(demand, live, books)
-    live = _trim(cache, demand, live, wanted, books)
-    if len(live) == wanted and demand.placement.copies != ALL_COPIES:
+    live = _trim(cache, demand, live, wanted, books, trouble.movable)
+    movable = live & trouble.movable if demand.placement.copies != ALL_COPIES else frozenset()
+    if len(live) == wanted and demand.placement.copies != ALL_COPIES and not movable:
         return PlacementPlan(live | lost, live, wanted, dropped)
-    picks, refusals = _pick(cache, demand, wanted - len(live), kept, books)
+    picks, refusals = _pick(cache, demand, wanted - len(live), kept, books, trouble.left)
     live |= picks
+    moved = _choose_moves(cache, demand, movable, kept | picks, books, trouble.left)
+    live = (live - frozenset(moved)) | frozenset(moved.values())
     shortage = None
     if len(live) < wanted or not wanted:
         shortage = describe_shortage(demand, len(live), wanted, refusals, books)
-    return PlacementPlan(live | lost, live, wanted, dropped, refusals, shortage)
+    left = frozenset(moved)
+    return PlacementPlan(live | lost, live, wanted, dropped, refusals, shortage, left)
+
+
+def _choose_moves(
+    cache: Uid,
+    demand: Demand,
+    movable: frozenset[NodeName],
+    taken: frozenset[NodeName],
+    books: Books,
+    left: frozenset[NodeName],
+) -> dict[NodeName, NodeName]:
+    """Where each movable copy goes, if there is room for it."""
+    free = {
+        name: book
+        for name, book in books.items()
+        if name in taken or (name not in left and refuse_new(demand, book) is None)
+    }
+    picks, _ = _pick(cache, demand, len(movable), taken, free, left)
+    order = sorted(movable, key=lambda name: tie_break(cache, name))
+    return dict(zip(order, sorted(picks), strict=False))
 
 
 def _keep(
@@ -85,23 +128,34 @@ def _count_wanted(demand: Demand, live: frozenset[NodeName], books: Books) -> in
 
 
 def _trim(
-    cache: Uid, demand: Demand, live: frozenset[NodeName], wanted: int, books: Books
+    cache: Uid,
+    demand: Demand,
+    live: frozenset[NodeName],
+    wanted: int,
+    books: Books,
+    movable: frozenset[NodeName],
 ) -> frozenset[NodeName]:
     """The copies worth keeping if there are too many: verified first, then the furthest."""
     if len(live) <= wanted:
         return live
 
-    def worth(name: NodeName) -> tuple[bool, int, str]:
+    def worth(name: NodeName) -> tuple[bool, bool, int, str]:
         book = books[name]
         entry = book.reported.get(demand.version)
         progress = entry.progress_percent if entry else 0
-        return (not book.has_verified(demand.version), -progress, tie_break(cache, name))
+        is_verified = book.has_verified(demand.version)
+        return (not is_verified, name in movable, -progress, tie_break(cache, name))
 
     return frozenset(sorted(live, key=worth)[:wanted])
 
 
 def _pick(
-    cache: Uid, demand: Demand, count: int, taken: frozenset[NodeName], books: Books
+    cache: Uid,
+    demand: Demand,
+    count: int,
+    taken: frozenset[NodeName],
+    books: Books,
+    left: frozenset[NodeName],
 ) -> tuple[frozenset[NodeName], dict[NodeName, Refusal]]:
     """New nodes, spread over zones and by booked share, and why the others are none."""
     refusals: dict[NodeName, Refusal] = {}
@@ -117,7 +171,8 @@ def _pick(
             refusals[name] = refusal
             continue
         brings_bytes = not (book.wants(demand.version) or book.has_verified(demand.version))
-        rank = (displaces, brings_bytes, book.booked_share(), tie_break(cache, name))
+        share, tie = book.booked_share(), tie_break(cache, name)
+        rank = (displaces, name in left, brings_bytes, share, tie)
         per_zone.setdefault(_zone(book), []).append((rank, name))
     for queue in per_zone.values():
         heapq.heapify(queue)
@@ -131,9 +186,9 @@ def _pick(
     return frozenset(picks), refusals
 
 
-def _order(rank: _Rank, copies_in_zone: int) -> tuple[bool, bool, int, float, str]:
-    displaces, brings_bytes, share, tie = rank
-    return displaces, brings_bytes, copies_in_zone, share, tie
+def _order(rank: _Rank, copies_in_zone: int) -> tuple[bool, bool, bool, int, float, str]:
+    displaces, was_left, brings_bytes, share, tie = rank
+    return displaces, was_left, brings_bytes, copies_in_zone, share, tie
 
 
 def _zone(book: NodeBook) -> str:

@@ -16,7 +16,13 @@ from modelcache_operator.decide.copies import CopyTally, tally_copies
 from modelcache_operator.decide.eligibility import Demand
 from modelcache_operator.decide.events import cache_events
 from modelcache_operator.decide.pin import describe_conflict
-from modelcache_operator.decide.placement import ALL_COPIES, PlacementPlan, place
+from modelcache_operator.decide.placement import ALL_COPIES, PlacementPlan, Trouble, place
+from modelcache_operator.decide.stuck import (
+    PATIENCE_SECONDS,
+    choose_movable,
+    note_stuck,
+    seconds_until_movable,
+)
 from modelcache_operator.decide.world import ModelCacheView, ModelVersionView, ObjectKey
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.clock import Clock
@@ -49,7 +55,10 @@ class CacheReconciler:
         status = self._decide(cache)
         if await self.writer.put_cache_status(cache, status):
             self.events.publish(cache_events(cache, status.conditions))
-        return Requeue()
+        placed = self.memory.assignments.of(key)
+        if placed is None:
+            return Requeue()
+        return Requeue(seconds_until_movable(placed.stuck_since, self.clock.monotonic()))
 
     def _decide(self, cache: ModelCacheView) -> ModelCacheStatus:
         unreadable, now = self.world.unreadable, self.clock.now()
@@ -88,30 +97,54 @@ class CacheReconciler:
         self, cache: ModelCacheView, named: ModelVersionView | None, held: ModelVersionView
     ) -> CacheFacts:
         # No await from here to the last line: two decisions must not promise the same room.
-        assignments, books = self.memory.assignments, self.memory.books.all()
-        before = assignments.of(cache.key)
+        assignments = self.memory.assignments
+        before = assignments.of(cache.key) or Assignment(held.uid)
+        now = stuck_since = self.clock.monotonic()
+        if before.version != held.uid:
+            before = self._begin_version(cache, held, before)
+            # What does not fit has not begun: it need not wait before it moves.
+            stuck_since -= PATIENCE_SECONDS
+        books = self.memory.books.all()
         demand = Demand(held.uid, held.status.size_bytes or 0, cache.spec.placement)
-        plan = place(cache.uid, demand, before.nodes if before else (), books)
+        stuck = note_stuck(before.stuck_since, demand, before.nodes, books, stuck_since)
+        trouble = Trouble(choose_movable(stuck, demand, books, now), before.left)
+        plan = place(cache.uid, demand, before.nodes, books, trouble)
         evictable = choose_evictable(
             cache.uid,
             held.uid,
             plan.live,
             min_ready=cache.spec.placement.min_ready,
-            evictable_now=before.evictable if before else frozenset(),
+            evictable_now=before.evictable,
             books=books,
         )
-        changed = assignments.put(cache.key, Assignment(held.uid, plan.nodes, evictable))
-        self._remember_shortage(cache, plan)
-        tally = tally_copies(held.uid, plan.live, plan.wanted, books)
-        frees_room = before is not None and not (
-            before.nodes <= plan.nodes and before.evictable >= evictable
+        new = Assignment(
+            held.uid,
+            plan.nodes,
+            evictable,
+            stuck_since={name: since for name, since in stuck.items() if name in plan.nodes},
+            left=before.left | plan.left,
         )
+        changed = assignments.put(cache.key, new)
+        self._remember_shortage(cache, plan, new)
+        tally = tally_copies(held.uid, plan.live, plan.wanted, books)
+        frees_room = not (before.nodes <= plan.nodes and before.evictable >= evictable)
         self.router.on_nodes_reassigned(changed, frees_room=frees_room)
         return CacheFacts(cache, named, tally, plan.shortage)
 
-    def _remember_shortage(self, cache: ModelCacheView, plan: PlacementPlan) -> None:
+    def _begin_version(
+        self, cache: ModelCacheView, held: ModelVersionView, before: Assignment
+    ) -> Assignment:
+        """The nodes as they are, booked for the new version instead of the old one."""
+        begun = Assignment(held.uid, before.nodes)
+        changed = self.memory.assignments.put(cache.key, begun)
+        self.router.on_nodes_reassigned(changed, frees_room=True)
+        return begun
+
+    def _remember_shortage(
+        self, cache: ModelCacheView, plan: PlacementPlan, placed: Assignment
+    ) -> None:
         wants_any_node = cache.spec.placement.copies == ALL_COPIES
-        if plan.shortage is not None or wants_any_node:
+        if plan.shortage is not None or placed.stuck_since or wants_any_node:
             self.memory.unsatisfied.add(cache.key)
         else:
             self.memory.unsatisfied.discard(cache.key)

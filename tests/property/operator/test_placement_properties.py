@@ -12,7 +12,8 @@ from modelcache_api.names import EntryState
 from modelcache_operator.decide.cache_node_spec import choose_evictable
 from modelcache_operator.decide.eligibility import refuse_displacing, refuse_new
 from modelcache_operator.decide.liveness import Liveness
-from modelcache_operator.decide.placement import place
+from modelcache_operator.decide.placement import Trouble, place
+from modelcache_operator.decide.stuck import choose_movable, note_stuck
 from modelcache_operator.decide.world import Uid
 
 SIZE = 10
@@ -131,6 +132,51 @@ def test_what_stays_eligible_stays_whatever_happens_to_other_nodes(cluster, data
     assert plan.nodes <= again.nodes
     if plan.shortage is None:
         assert again.nodes == plan.nodes
+
+
+@st.composite
+def disks(draw):
+    """Nodes whose books say that there is room, and whose disks may say otherwise."""
+    names = [f"n{number}" for number in range(draw(st.integers(1, 6)))]
+    really_fits = {name: draw(st.booleans()) for name in names}
+    booked = {name: draw(st.sampled_from([0, 0, 95])) for name in names}
+    copies = draw(st.integers(1, len(names)))
+    return really_fits, booked, copies
+
+
+@given(disks())
+def test_a_stuck_copy_moves_to_a_node_with_room_and_at_most_once_for_each_node(cluster):
+    really_fits, booked, copies = cluster
+    demand = make_demand(SIZE, copies=copies)
+    nodes, since, left, moves = frozenset(), {}, frozenset(), 0
+    for turn in range(3 * len(booked) + 3):
+        books = {
+            name: make_book(
+                name,
+                capacity=100,
+                sizes={"other": size} | ({VERSION: SIZE} if name in nodes else {}),
+                entries=[_report(really_fits[name] and size == 0)] if name in nodes else [],
+            )
+            for name, size in booked.items()
+        }
+        now = turn * 1000.0
+        since = note_stuck(since, demand, nodes, books, now)
+        movable = choose_movable(since, demand, books, now)
+        plan = place(CACHE, demand, nodes, books, Trouble(movable, left))
+        moves += len(plan.left)
+        assert not plan.nodes & plan.left
+        assert len(plan.nodes) >= len(nodes)
+        nodes, left = plan.nodes, left | plan.left
+        since = {name: at for name, at in since.items() if name in nodes}
+    assert moves <= len(booked)
+    good = {name for name in booked if really_fits[name] and booked[name] == 0}
+    assert len(good & nodes) == min(len(good), copies)
+
+
+def _report(fits):
+    if fits:
+        return make_entry(VERSION)
+    return make_entry(VERSION, EntryState.FAILED, reason="InsufficientSpace")
 
 
 @given(

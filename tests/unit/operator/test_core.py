@@ -229,6 +229,46 @@ def test_lists_that_are_far_apart_still_find_the_dead():
     )
 
 
+def test_a_larger_version_leaves_a_node_without_room_for_one_that_has_it():
+    stage = Stage(nodes=1)
+    stage.world.add_version("big", size_bytes=90 * GIB, resolved=True)
+    stage.world.add_version("small")
+    stage.world.add_version("large", size_bytes=50 * GIB, resolved=True)
+    stage.world.add_cache("c0", version="big", copies=1)
+    stage.world.add_cache("c1", version="small", copies=1)
+    stage.settle()
+    stage.world.add_node("n1")
+    stage.core.list_leases()
+    stage.settle()
+    stage.world.show(make_cache("c1", version="large", copies=1, generation=2))
+    stage.settle()
+    assert stage.holders("uid-large") == {"n1"}
+    assert stage.ready(stage.cache()) == ("True", Reason.CACHED)
+
+
+def test_a_copy_that_its_node_cannot_take_moves_after_a_while_and_never_back(stage):
+    failing = min(stage.holders())
+    stage.world.reasons[failing, "uid-m1"] = Reason.INSUFFICIENT_SPACE
+    stage.world.states[failing, "uid-m1"] = EntryState.FAILED
+    stage.core.router.look_at_everything()
+    stage.settle()
+    assert failing in stage.holders()
+    stage.pass_time(130)
+    stage.core.router.look_at_everything()
+    stage.settle()
+    assert failing not in stage.holders()
+    assert stage.cache().status.copies_summary == "2/2"
+    for other in stage.holders():
+        stage.world.states[other, "uid-m1"] = EntryState.FAILED
+        stage.world.reasons[other, "uid-m1"] = Reason.INSUFFICIENT_SPACE
+    before = stage.holders()
+    for _ in range(5):
+        stage.pass_time(300)
+        stage.core.router.look_at_everything()
+        stage.settle()
+    assert stage.holders() == before
+
+
 def test_nothing_is_written_when_nothing_changes(stage):
     stage.world.writes.clear()
     stage.core.router.look_at_everything()
