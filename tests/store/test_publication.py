@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -22,6 +23,7 @@ from fakes.store_world import (
     tree_of,
 )
 from modelcache_agent.tiers.errors import BlobMissingError
+from modelcache_agent.tiers.layout import PARTIAL_MODE
 
 MANIFEST = make_manifest(BODIES)
 
@@ -112,6 +114,30 @@ def test_C13_a_kill_between_any_two_steps_of_publication_leaves_all_or_nothing(r
         assert store.survey().quarantined == 0
         publish(store)
         assert read_tree(tree) == BODIES
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_a_publication_that_fails_at_any_step_gives_the_partial_files_back(root, number):
+    """A retry resumes them, and must not write to an inode that another version published."""
+    left = [number]
+
+    def step(_name):
+        left[0] -= 1
+        if left[0] == -1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with opened(root, step=step) as store:
+        finished = put_partials(root, "v1", BODIES)
+        with pytest.raises(OSError, match="No space"):
+            store.publish(MANIFEST, finished, origin("v1"))
+        for part in finished.values():
+            found = part.stat()
+            assert (found.st_nlink, stat.S_IMODE(found.st_mode)) == (1, PARTIAL_MODE)
+        for name in ("blobs/sha256", "versions", "records", "quarantine"):
+            assert list((root / name).iterdir()) == []
+        assert find_held(store, MANIFEST.digest) is None
+        store.publish(MANIFEST, finished, origin("v1"))
+        assert read_tree(tree_of(root, MANIFEST.digest)) == BODIES
 
 
 def test_the_kills_of_publication_cover_every_step(root):

@@ -152,7 +152,7 @@ def test_C15_leftovers_are_reclaimed_and_partials_are_counted(root):
             put_partials(root, f"uid-{number}", {"model.safetensors": bytes(50_000)})
         (root / "versions" / f".new-{'a' * 64}").mkdir()
         (root / "versions" / f".new-{'a' * 64}" / "x").write_bytes(b"x")
-        (root / "records" / ".abc.json.tmp").write_bytes(b"x")
+        (root / "records" / f".{'a' * 64}.json.tmp").write_bytes(b"x")
         (root / ".store.json.tmp").write_bytes(b"x")
     with opened(root) as store:
         survey = store.survey()
@@ -200,10 +200,42 @@ def test_a_rebuilt_node_keeps_contents_because_they_are_known_by_digest(root, di
     assert json.loads((root / "store.json").read_bytes())["nodeUid"] == "node-2"
 
 
+def test_only_our_own_temporary_files_are_removed(root):
+    """People's folders and files have such names too."""
+    hex_digest = "a" * 64
+    ours = [
+        ".store.json.tmp",
+        ".evicted.json.tmp",
+        ".use-probe-17.tmp",
+        f"records/.{hex_digest}.json.tmp",
+        f"blobs/sha256/.{hex_digest}.1.tmp",
+        f"versions/.new-{hex_digest}/file",
+    ]
+    theirs = [
+        ".backup.tmp/precious",
+        ".store.json.tmp.d/.tmp",
+        "records/.notes.tmp",
+        f"records/.{'b' * 64}.json.tmp/precious",
+        "blobs/sha256/.backup.tmp",
+        "versions/.new-idea/precious",
+    ]
+    with opened(root):
+        pass
+    for name in (*ours, *theirs):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"x")
+    with opened(root) as store:
+        assert store.survey().quarantined == len(theirs)
+    left = {path.name for path in root.rglob("*") if path.is_file()}
+    assert left.isdisjoint(name.rpartition("/")[2] for name in ours)
+
+
 @pytest.mark.parametrize(
     ("prepare", "says"),
     [
         pytest.param(lambda r: (r / "photos").mkdir(), "not empty", id="a folder of other things"),
+        pytest.param(lambda r: (r / ".backup.tmp").mkdir(), "not empty", id="a hidden folder"),
+        pytest.param(lambda r: (r / ".store.json.tmp").mkdir(), "not empty", id="our name, not us"),
         pytest.param(
             lambda r: (r / "store.json").write_text('{"format": 99, "nodeUid": "x"}'),
             "format 99",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -74,6 +75,7 @@ class PartialFile:
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
+            self._part_from_published()
             self._fd = os.open(self.location, flags, 0o600)
             if os.fstat(self._fd).st_size > self._size:
                 os.ftruncate(self._fd, self._size)
@@ -83,6 +85,20 @@ class PartialFile:
                 self._direct_fd = self._open_direct()
         except OSError as error:
             raise RefusalError(self._refusal(error, "reserved")) from error
+
+    def _part_from_published(self) -> None:
+        """A file with a second name was published, perhaps by another version too: never write it.
+
+        That is left of a publication that failed after its end; the bytes are fetched again.
+        """
+        try:
+            found = self.location.lstat()
+        except FileNotFoundError:
+            return
+        if found.st_nlink > 1:
+            self.location.unlink()
+        elif stat.S_ISREG(found.st_mode) and not found.st_mode & stat.S_IWUSR:
+            self.location.chmod(0o600)
 
     def write(self, piece: int, buffer: Buffer) -> None:
         """Write one whole piece from the buffer. Raises RefusalError."""

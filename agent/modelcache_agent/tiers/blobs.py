@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from modelcache_agent.tiers.durable import temporary_for
 from modelcache_agent.tiers.errors import BlobMissingError, StoreError
-from modelcache_agent.tiers.layout import PUBLISHED_MODE
+from modelcache_agent.tiers.layout import PARTIAL_MODE, PUBLISHED_MODE
 from modelcache_agent.tiers.quarantine import Quarantine
 from modelcache_agent.tiers.records import FileRecord
 from modelcache_api.manifest import ContentFile
@@ -94,6 +95,14 @@ class BlobFolder:
             os.link(verified, target)
         return make_file_record(content, target)
 
+    def give_back(self, content: ContentFile, verified: Path) -> None:
+        """Undo `take`: the blob that is this very file is a partial file again."""
+        target, found = self.folder / content.sha256, verified.lstat()
+        if target.exists() and target.lstat().st_ino == found.st_ino:
+            target.unlink()
+        if verified.lstat().st_nlink == 1:
+            verified.chmod(PARTIAL_MODE)
+
     def link(self, record: FileRecord, target: Path) -> FileRecord:
         """Give the blob one more name; at the file system's limit of links, a second blob's.
 
@@ -121,7 +130,7 @@ class BlobFolder:
         raise AssertionError
 
     def _copy(self, source: Path, target: Path, sha256: str) -> None:
-        temporary = target.with_name(f".{target.name}.tmp")
+        temporary = temporary_for(target)
         with source.open("rb") as reader, temporary.open("wb") as writer:
             shutil.copyfileobj(reader, writer, _CHUNK_BYTES)
             writer.flush()

@@ -25,6 +25,7 @@ from modelcache_agent.tiers.durable import (
     touch_device,
     write_atomically,
 )
+from modelcache_agent.tiers.errors import StoreError
 from modelcache_agent.tiers.evictions import EvictionMarks
 from modelcache_agent.tiers.layout import StoreLayout
 from modelcache_agent.tiers.quarantine import Quarantine
@@ -130,7 +131,34 @@ class DiskStore:
     def _publish_new(
         self, manifest: ContentManifest, finished: Mapping[str, Path], origin: Origin
     ) -> None:
+        try:
+            self._publish_steps(manifest, finished, origin)
+        except (StoreError, OSError):
+            self._take_back(manifest, finished)
+            raise
+
+    def _take_back(self, manifest: ContentManifest, finished: Mapping[str, Path]) -> None:
+        """After a failure the finished files are partial files again, and theirs alone.
+
+        Else the next try would write to an inode that another version may have published.
+        """
         hex_digest = digest_hex(manifest.digest)
+        left = [self.layout.new_tree(hex_digest)]
+        if self.catalog.get(manifest.digest) is None:
+            left += [self.layout.version(hex_digest), self.layout.record(hex_digest)]
+        for path in left:
+            with suppress(OSError):
+                remove_anything(path)
+        for content in manifest.files:
+            if content.path in finished:
+                with suppress(OSError):
+                    self.blobs.give_back(content, finished[content.path])
+
+    def _publish_steps(
+        self, manifest: ContentManifest, finished: Mapping[str, Path], origin: Origin
+    ) -> None:
+        hex_digest = digest_hex(manifest.digest)
+        self.marks.remove([origin.uid])
         records = []
         for content in manifest.files:
             self._step("blob")
@@ -151,7 +179,6 @@ class DiskStore:
         self._swap_in(new_tree, self.layout.version(hex_digest))
         self._step("published")
         self.catalog.put(StoredVersion.of(record, last_used=now))
-        self.marks.remove([origin.uid])
 
     def _swap_in(self, new_tree: Path, target: Path) -> None:
         """The tree gets its name; an unverified one of that name moves away first."""

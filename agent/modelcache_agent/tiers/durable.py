@@ -7,7 +7,7 @@ import mmap
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _BLOCK_BYTES = 512
@@ -25,7 +25,7 @@ def sync_directory(path: Path) -> None:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace the file as a whole: readers and crashes see the old or the new one."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = temporary_for(path)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(data)
@@ -52,9 +52,16 @@ def touch_device(path: Path) -> None:
             raise
 
 
-def is_temporary(name: str) -> bool:
-    """True for what `write_atomically` leaves behind when it is interrupted."""
-    return name.startswith(".") and name.endswith(".tmp")
+def temporary_for(path: Path) -> Path:
+    """Where the file is written before it gets its name; left behind if that is interrupted."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+def is_temporary(path: Path, may_be_name: Callable[[str], bool]) -> bool:
+    """True for a regular file that is left of writing a file whose name we give."""
+    name = path.name.removeprefix(".").removesuffix(".tmp")
+    is_ours = path.name == f".{name}.tmp" and may_be_name(name)
+    return is_ours and stat.S_ISREG(path.lstat().st_mode)
 
 
 def remove_anything(path: Path) -> None:

@@ -15,6 +15,8 @@ NEW_TREE_PREFIX: Final = ".new-"
 # A file system's own folder at its top; the store may be a mount point.
 TOLERATED: Final = frozenset({"lost+found"})
 
+# Of the test whether file leases work here.
+_PROBE: Final = re.compile(r"use-probe-[0-9]+")
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _BLOB: Final = re.compile(r"([0-9a-f]{64})(?:\.[1-9][0-9]{0,4})?")
 _UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
@@ -101,6 +103,27 @@ class StoreLayout:
     def record(self, hex_digest: str) -> Path:
         """The record of a version."""
         return self.records / f"{hex_digest}.json"
+
+
+def may_be_root_file(name: str) -> bool:
+    """True for the names of files that are written directly below the root."""
+    return name in {"store.json", "evicted.json"} or _PROBE.fullmatch(name) is not None
+
+
+def may_be_record(name: str) -> bool:
+    """True if a record may have this file name."""
+    return name.endswith(".json") and is_hex_digest(name.removesuffix(".json"))
+
+
+def may_be_blob(name: str) -> bool:
+    """True if a blob may have this file name."""
+    return parse_blob_name(name) is not None
+
+
+def is_new_tree(name: str) -> bool:
+    """True for the name of a tree that is being built."""
+    hex_digest = name.removeprefix(NEW_TREE_PREFIX)
+    return hex_digest != name and is_hex_digest(hex_digest)
 
 
 def is_hex_digest(name: str) -> bool:

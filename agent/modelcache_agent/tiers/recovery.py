@@ -26,12 +26,14 @@ from modelcache_agent.tiers.errors import StoreRefusedError
 from modelcache_agent.tiers.layout import (
     DIRECTORY_MODE,
     FORMAT,
-    NEW_TREE_PREFIX,
     PARTIAL_MODE,
     TOLERATED,
     StoreLayout,
-    is_hex_digest,
+    is_new_tree,
     is_uid,
+    may_be_blob,
+    may_be_record,
+    may_be_root_file,
     parse_blob_name,
 )
 from modelcache_agent.tiers.lock import StoreLock
@@ -88,7 +90,8 @@ def _refuse_foreign_folder(layout: StoreLayout) -> None:
     foreign = sorted(
         path.name
         for path in layout.root.iterdir()
-        if path.name not in TOLERATED | {layout.lock.name} and not is_temporary(path.name)
+        if path.name not in TOLERATED | {layout.lock.name}
+        and not is_temporary(path, may_be_root_file)
     )
     if foreign:
         raise StoreRefusedError(
@@ -139,8 +142,8 @@ class _Repair:
 
     def _sweep_root(self) -> None:
         for path in self._layout.root.iterdir():
-            if is_temporary(path.name):
-                remove_anything(path)
+            if is_temporary(path, may_be_root_file):
+                path.unlink()
             elif path.name not in self._layout.known_names:
                 self._quarantine.take(path, "it does not belong into the store")
         for path in (self._layout.root / "blobs").iterdir():
@@ -150,12 +153,12 @@ class _Repair:
     def _read_records(self) -> list[VersionRecord]:
         records = []
         for path in sorted(self._layout.records.iterdir()):
-            if is_temporary(path.name):
-                remove_anything(path)
+            if is_temporary(path, may_be_record):
+                path.unlink()
                 continue
             hex_digest = path.name.removesuffix(".json")
             try:
-                if not is_hex_digest(hex_digest) or not path.is_file() or path.is_symlink():
+                if not may_be_record(path.name) or not _is_plain_file(path):
                     raise ValueError("it is not a record")  # noqa: TRY301 - one path for all
                 records.append(decode_record(path.read_bytes(), f"sha256:{hex_digest}"))
             except (OSError, ValueError) as error:
@@ -177,7 +180,7 @@ class _Repair:
     def _sweep_versions(self) -> None:
         known = {digest_hex(version.digest) for version in self._store.catalog}
         for path in self._layout.versions.iterdir():
-            if path.name.startswith(NEW_TREE_PREFIX):
+            if is_new_tree(path.name) and path.is_dir() and not path.is_symlink():
                 remove_anything(path)
             elif path.name not in known:
                 self._quarantine.take(path, "there is no record of it")
@@ -186,8 +189,8 @@ class _Repair:
         """Blobs that no record names come from an interrupted publication or withdrawal."""
         known = self._store.catalog.blob_names
         for path in self._layout.blobs.iterdir():
-            if is_temporary(path.name):
-                remove_anything(path)
+            if is_temporary(path, may_be_blob):
+                path.unlink()
             elif parse_blob_name(path.name) is None or not _is_plain_file(path):
                 self._quarantine.take(path, "it is not a blob")
             elif path.name not in known:
