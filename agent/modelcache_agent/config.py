@@ -181,7 +181,9 @@ OPTIONS: Final = (
     Option("capacity", "Bytes the cache may use, e.g. 500Gi; default 90% of the disk.", _capacity),
     Option(
         "require-mountpoint",
-        "Refuse to start unless the store lies on a file system other than the root's.",
+        "Refuse to start unless a whole disk is mounted at the store's folder or above it. A part "
+        "of one, as a pod sees a hostPath with no mount under it, does not count: give the disk's "
+        "own mount point as hostPath, and a folder below it as --store.",
         _boolean,
         "false",
         is_flag=True,

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from modelcache_agent.config import ConfigError
+from modelcache_agent.mounts import describe_missing_disk
 from modelcache_api.quantities import format_bytes
 
+_MOUNTINFO: Final = Path("/proc/self/mountinfo")
 _DEFAULT_SHARE: Final = 0.9
 
 
@@ -25,10 +27,13 @@ def check_store_folder(root: Path, *, require_mountpoint: bool) -> None:
             f"--store {root} (owner {found.st_uid}, mode {found.st_mode & 0o777:o}) is not "
             f"writable for uid {os.geteuid()}: change its owner or run the agent as root"
         )
-    if require_mountpoint and root.stat().st_dev == Path("/").stat().st_dev:
+    if not require_mountpoint:
+        return
+    fault = describe_missing_disk(_MOUNTINFO.read_text("utf-8", "surrogateescape"), root.resolve())
+    if fault is not None:
         raise ConfigError(
-            f"--store {root} lies on the root file system, and --require-mountpoint is set: "
-            "mount the disk, so that models do not fill the root"
+            f"--store {root} {fault}, and --require-mountpoint is set: mount the top folder of a "
+            "disk there, so that models do not fill the root"
         )
 
 

@@ -33,7 +33,7 @@ def test_a_file(tmp_path):
 def test_a_missing_mount_keeps_the_root_disk_empty(tmp_path):
     if tmp_path.stat().st_dev != Path("/").stat().st_dev:
         pytest.skip("the temporary folder lies on a disk of its own")
-    with pytest.raises(ConfigError, match=r"root file system.*mount the disk"):
+    with pytest.raises(ConfigError, match=r"root file system.*mount the top folder of a disk"):
         check_store_folder(tmp_path, require_mountpoint=True)
 
 
