@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheRef, EntrySpec
+from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.pin import describe_conflict
 from modelcache_operator.decide.placement import Books, tie_break
 from modelcache_operator.decide.world import ModelVersionView, NodeName, ObjectKey, Uid
@@ -81,8 +82,13 @@ def choose_evictable(
     """The copies that may be given up: verified ones beyond `min_ready` protected ones.
 
     A copy that may be given up now becomes protected only if no other verified one is left for it:
-    its agent may evict it before it hears of its new part.
+    its agent may evict it before it hears of its new part. A silent node's copy protects nobody,
+    and is given up by nobody: its agent does not hear of it.
     """
-    ready = [name for name in live if books[name].has_verified(version)]
+    ready = [
+        name
+        for name in live
+        if books[name].liveness is Liveness.ALIVE and books[name].has_verified(version)
+    ]
     ready.sort(key=lambda name: (name in evictable_now, tie_break(cache, name)))
     return frozenset(ready[min_ready:])

@@ -7,6 +7,7 @@ from modelcache_operator.decide.cache_node_spec import (
     choose_evictable,
     make_cache_node_spec,
 )
+from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.world import ObjectKey, Uid
 
 NODE = Uid("uid-n1")
@@ -82,9 +83,16 @@ def test_a_tenant_with_more_caches_than_a_node_lists_blocks_nobodys_list():
     assert (spec.caches[0].name, spec.caches[-1].name) == ("first", "c254")
 
 
-def evictable(states, *, min_ready=1, now=frozenset()):
+def evictable(states, *, min_ready=1, now=frozenset(), silent=()):
     books = make_books(
-        *(make_book(name, entries=[make_entry(state=state)]) for name, state in states.items())
+        *(
+            make_book(
+                name,
+                entries=[make_entry(state=state)],
+                liveness=Liveness.SILENT if name in silent else Liveness.ALIVE,
+            )
+            for name, state in states.items()
+        )
     )
     return choose_evictable(
         Uid("c"), Uid("v1"), states, min_ready=min_ready, evictable_now=now, books=books
@@ -109,6 +117,14 @@ def test_nobody_who_may_be_evicted_already_becomes_a_protector_without_need():
     before = evictable(states)
     assert evictable(states, now=before) == before
     assert before <= evictable(states | {"n9": CACHED}, now=before)
+
+
+def test_a_silent_nodes_copy_protects_no_other_and_is_not_given_up():
+    states = {f"n{n}": CACHED for n in range(3)}
+    for silent in states:
+        assert len(evictable(states, silent=[silent]) & (states.keys() - {silent})) == 1
+        assert silent not in evictable(states, silent=[silent], now={silent})
+    assert evictable({"n1": CACHED, "n2": CACHED}, silent=["n1"]) == frozenset()
 
 
 def test_protection_moves_when_its_holder_is_no_longer_verified():
