@@ -11,6 +11,7 @@ from modelcache_api.manifest import (
     ContentFile,
     ContentManifest,
     SourceFile,
+    SourceManifest,
     make_content_manifest,
 )
 from modelcache_api.names import Reason
@@ -58,11 +59,13 @@ class GrantService:
         sources: Sources,
         *,
         on_adopted: Callable[[Uid], None] | None = None,
+        on_source_missing: Callable[[Uid], None] | None = None,
     ) -> None:
         self._world = world
         self._manifests = manifests
         self._sources = sources
         self._on_adopted = on_adopted
+        self._on_source_missing = on_source_missing
 
     async def grant(self, caller: Caller, request: GrantRequest) -> GrantResponse:
         """One Grant for each query, in the same order."""
@@ -84,7 +87,7 @@ class GrantService:
         if proposal.source_digest != entry.source_digest:
             return _refused(Reason.SOURCE_CHANGED, "the proposal is about another source manifest")
         try:
-            source = await self._manifests.get_source(uid, entry.source_digest)
+            source = await self._get_source(entry)
             if source is None:
                 return _refused(Reason.RESOLVING, "the source manifest is not kept yet")
             content = await asyncio.to_thread(_content_of, proposal)
@@ -119,7 +122,7 @@ class GrantService:
         self, entry: EntrySpec, version: ModelVersionView, offset: int, limit: int
     ) -> Grant:
         uid = version.uid
-        source = await self._manifests.get_source(uid, entry.source_digest)
+        source = await self._get_source(entry)
         if source is None:
             return _failed(uid, Reason.RESOLVING, "the source manifest is not kept yet")
         content = await self._manifests.get_content(uid)
@@ -138,6 +141,13 @@ class GrantService:
             files=granted,
             ca_bundle=page.ca_bundle,
         )
+
+    async def _get_source(self, entry: EntrySpec) -> SourceManifest | None:
+        uid = Uid(entry.uid)
+        source = await self._manifests.get_source(uid, entry.source_digest)
+        if source is None and self._on_source_missing is not None:
+            self._on_source_missing(uid)
+        return source
 
     def _find(self, caller: Caller, uid: Uid) -> tuple[EntrySpec, ModelVersionView] | None:
         entry = find_entry(caller, self._world.cache_node(caller.node), uid)

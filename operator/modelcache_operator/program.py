@@ -148,6 +148,7 @@ class _Program:
             raise StartupError(str(failures.exceptions[0])) from failures
         finally:
             await self._informer.stop()
+            await self._sources.close()
             await http.stop()
 
     def _is_leader(self) -> bool:
@@ -175,7 +176,13 @@ class _Program:
         )
         monotonic = self._clock.monotonic
         server = GrantsServer(
-            GrantService(world, self._manifests, self._sources, on_adopted=self._on_adopted),
+            GrantService(
+                world,
+                self._manifests,
+                self._sources,
+                on_adopted=self._on_adopted,
+                on_source_missing=self._on_source_missing,
+            ),
             Authenticator(KubeCallers(self._kube), world, account, clock=monotonic),
             world,
             clock=monotonic,
@@ -201,6 +208,12 @@ class _Program:
         version = self._cache.model_version(uid)
         if version is not None and self._is_leader():
             self._queue.add(version_key(version.key))
+
+    def _on_source_missing(self, uid: Uid) -> None:
+        # Agents ask again and again, and of the replicas in turn: the leader hears of it.
+        version = self._cache.model_version(uid)
+        if version is not None and self._is_leader():
+            self._term.resolver.look_for_source(version)
 
     def _complain_of_health(self) -> str | None:
         silent, limit = self._health.silent_seconds, self._config.silence_limit_seconds

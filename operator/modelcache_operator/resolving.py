@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from modelcache_api.manifest import SourceManifest
+from modelcache_api.names import Reason
 from modelcache_operator.decide.version_status import (
     RefusedSource,
     ResolvedSource,
@@ -16,7 +18,7 @@ from modelcache_operator.decide.version_status import (
 from modelcache_operator.decide.world import ModelVersionView, Uid
 from modelcache_operator.keys import Key, version_key
 from modelcache_operator.ports.clock import Clock
-from modelcache_operator.ports.manifests import Manifests
+from modelcache_operator.ports.manifests import ManifestDamagedError, Manifests
 from modelcache_operator.ports.sources import SourceError, Sources
 from modelcache_operator.ports.world import ObservedWorld
 from modelcache_operator.workqueue import Requeue, WorkQueue
@@ -69,29 +71,62 @@ class Resolver:
 
     def forget_gone(self) -> None:
         """Drop what is remembered of versions that are gone or resolved for good."""
-        for uid in tuple(self._attempts):
+        for uid, attempt in tuple(self._attempts.items()):
             version = self.world.model_version(uid)
-            if version is None or source_in_status(version) is not None:
+            is_settled = isinstance(attempt.outcome, ResolvedSource)
+            if version is None or (is_settled and source_in_status(version) is not None):
                 del self._attempts[uid]
 
+    def loss(self, version: ModelVersionView) -> RefusedSource | None:
+        """Why the lost source manifest of a resolved version cannot be restored, or None."""
+        attempt = self._attempts.get(version.uid)
+        if attempt is None or source_in_status(version) is None:
+            return None
+        return attempt.outcome if isinstance(attempt.outcome, RefusedSource) else None
+
+    def look_for_source(self, version: ModelVersionView) -> None:
+        """Somebody missed the source manifest of a resolved version."""
+        self.queue.add(version_key(version.key))
+
     async def reconcile(self, key: Key) -> Requeue:
-        """One attempt, if one is due. A version is never listed again once its status says so."""
+        """One attempt, if one is due. A resolved version is listed again if its list was lost."""
         version = self.world.model_version_named(key.object_key)
-        if version is None or version.is_deleted or source_in_status(version) is not None:
+        if version is None or version.is_deleted:
             return Requeue()
-        last = self._attempts.get(version.uid)
-        if last is not None and last.generation != version.generation:
-            last = None
+        last = self._last_attempt(version)
         if last is not None and self.clock.monotonic() < last.due_at:
             return Requeue()
-        self._attempts[version.uid] = await self._attempt(version, last.failures if last else 0)
+        wanted = version.status.source_digest
+        if wanted is not None and await self._is_kept(version.uid, wanted):
+            if self._attempts.pop(version.uid, None) is not None:
+                self.on_outcome(key)
+            return Requeue()
+        attempt = await self._attempt(version, last.failures if last else 0)
+        self._attempts[version.uid] = attempt
         self.on_outcome(key)
-        return Requeue()
+        is_over = wanted is None or isinstance(attempt.outcome, ResolvedSource)
+        return Requeue(None if is_over else attempt.due_at - self.clock.monotonic())
+
+    async def _is_kept(self, uid: Uid, digest: str) -> bool:
+        try:
+            return await self.manifests.get_source(uid, digest) is not None
+        except ManifestDamagedError:
+            # It is told where it is asked for. What is there is never written over.
+            return True
+
+    def _last_attempt(self, version: ModelVersionView) -> _Attempt | None:
+        """The one that matters: for this spec, and of a resolved version only a failed one."""
+        last = self._attempts.get(version.uid)
+        if last is None or last.generation != version.generation:
+            return None
+        is_settled = isinstance(last.outcome, ResolvedSource)
+        return None if is_settled and source_in_status(version) is not None else last
 
     async def _attempt(self, version: ModelVersionView, failures: int) -> _Attempt:
         try:
             async with asyncio.timeout(_RESOLVE_SECONDS):
                 manifest = await self.sources.resolve(version)
+            _check_unchanged(version, manifest)
         except SourceError as error:
             return self._note_failure(version, error, failures + 1)
         await self.manifests.put_source(version.uid, manifest)
@@ -109,3 +144,13 @@ class Resolver:
         _log.info("%s is not resolved: %s; again in %.0f s", version.key, error.reason, delay)
         refusal = RefusedSource(error.reason, error.message, needs_help)
         return _Attempt(version.generation, refusal, failures, self.clock.monotonic() + delay)
+
+
+def _check_unchanged(version: ModelVersionView, manifest: SourceManifest) -> None:
+    wanted = version.status.source_digest
+    if wanted is not None and manifest.digest != wanted:
+        raise SourceError(
+            Reason.SOURCE_CHANGED,
+            "the list of files of this version was lost, and the source holds others now: "
+            "create a new ModelVersion, or restore the source",
+        )

@@ -83,12 +83,13 @@ class MemorySources:
     def __init__(self) -> None:
         self.failures: dict[str, Exception] = {}
         self.listed: list[str] = []
+        self.etag: str | None = None
 
     async def resolve(self, version):
         self.listed.append(version.key.name)
         if error := self.failures.get(version.key.name):
             raise error
-        return make_source_manifest([SourceFile("model.bin", GIB, etag=version.uid)])
+        return make_source_manifest([SourceFile("model.bin", GIB, etag=self.etag or version.uid)])
 
 
 class MemoryManifests:
@@ -98,6 +99,10 @@ class MemoryManifests:
 
     async def put_source(self, uid, manifest):
         self.sources[uid] = manifest
+
+    async def get_source(self, uid, digest):
+        found = self.sources.get(uid)
+        return found if found is not None and found.digest == digest else None
 
     async def get_content(self, uid):
         return self.contents.get(uid)

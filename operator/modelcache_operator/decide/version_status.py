@@ -42,12 +42,16 @@ class KnownContent:
 
 @dataclass(frozen=True, slots=True)
 class VersionFacts:
-    """What the status of one ModelVersion is computed from. `source` None: not listed yet."""
+    """What the status of one ModelVersion is computed from. `source` None: not listed yet.
+
+    `loss` says why the list of a resolved version's files is gone and cannot be restored.
+    """
 
     version: ModelVersionView
     source: ResolvedSource | RefusedSource | None
     content: KnownContent | None
     nodes_on_disk: int
+    loss: RefusedSource | None = None
 
 
 def source_in_status(version: ModelVersionView) -> ResolvedSource | None:
@@ -114,6 +118,9 @@ def _judge(facts: VersionFacts) -> tuple[bool, bool, bool, Reason, str]:
         return False, not stuck, stuck, source.reason, source.message
     if conflict := _pin_conflict(facts):
         return False, False, True, Reason.DIGEST_MISMATCH, conflict
+    if facts.loss is not None:
+        stuck = facts.loss.needs_help
+        return False, not stuck, stuck, facts.loss.reason, facts.loss.message
     size = format_bytes(source.size_bytes)
     return True, False, False, Reason.RESOLVED, f"{source.files} files, {size}"
 

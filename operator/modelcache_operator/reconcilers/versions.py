@@ -74,9 +74,8 @@ class VersionReconciler:
             book.has_live_agent and book.has_verified(version.uid)
             for book in self._holders(version)
         )
-        status = make_version_status(
-            VersionFacts(version, source, content, nodes), self.clock.now()
-        )
+        facts = VersionFacts(version, source, content, nodes, self.resolver.loss(version))
+        status = make_version_status(facts, self.clock.now())
         if await self.writer.put_version_status(version, status):
             self.events.publish(version_events(version, status.conditions))
 

@@ -269,6 +269,35 @@ def test_a_copy_that_its_node_cannot_take_moves_after_a_while_and_never_back(sta
     assert stage.holders() == before
 
 
+def test_a_lost_list_of_files_is_made_again_if_the_source_is_the_same(stage):
+    kept = dict(stage.world.manifests.sources)
+    stage.world.manifests.sources.clear()
+    stage.core.resolver.look_for_source(stage.version())
+    stage.settle()
+    assert stage.world.manifests.sources == kept
+    assert stage.ready(stage.version()) == ("True", Reason.RESOLVED)
+
+
+def test_a_lost_list_of_a_source_that_has_changed_is_told_and_takes_nothing_away(stage):
+    before, known = stage.holders(), stage.version().status.source_digest
+    stage.world.manifests.sources.clear()
+    stage.world.sources.failures["m1"] = SourceError(
+        Reason.ENDPOINT_UNREACHABLE, "away", retry_after_seconds=1
+    )
+    stage.core.resolver.look_for_source(stage.version())
+    stage.settle()
+    assert stage.ready(stage.version()) == ("False", Reason.ENDPOINT_UNREACHABLE)
+    del stage.world.sources.failures["m1"]
+    stage.world.sources.etag = "changed"
+    stage.world.clock.seconds += 9
+    stage.core.resolver.look_for_source(stage.version())
+    stage.settle()
+    assert stage.ready(stage.version()) == ("False", Reason.SOURCE_CHANGED)
+    assert stage.version().status.source_digest == known
+    assert not stage.world.manifests.sources
+    assert stage.holders() == before
+
+
 def test_nothing_is_written_when_nothing_changes(stage):
     stage.world.writes.clear()
     stage.core.router.look_at_everything()

@@ -76,3 +76,19 @@ async def test_of_a_version_that_cannot_be_read_nothing_is_signed_and_the_cause_
     there = await ask(None, Unreadable(versions={VERSION: ObjectKey("search", "m1")}))
     assert gone.error.reason == Reason.GRANT_REFUSED
     assert there.error.reason == Reason.MODEL_VERSION_NOT_READY
+
+
+async def test_whoever_misses_the_list_of_files_has_it_looked_for():
+    world, missed = SeenWorld(), []
+    entry = EntrySpec(uid=VERSION, source_digest=digest("f"), size_bytes=9)
+    world.add_node("n1", "uid-n1", [entry])
+    world.versions[VERSION] = make_version()
+
+    class Lost(Kept):
+        async def get_source(self, uid, digest):
+            return None
+
+    service = GrantService(world, Lost(), Signer(), on_source_missing=missed.append)
+    answer = await service.grant(CALLER, GrantRequest(entries=(GrantQuery(uid=VERSION),)))
+    assert answer.grants[0].error.reason == Reason.RESOLVING
+    assert missed == [VERSION]
