@@ -41,12 +41,19 @@ async def test_C03_a_listing_that_makes_no_sense_is_an_error(sources, pages):
 
 @pytest.mark.parametrize(
     ("listed", "kept"),
-    [('"abc"', '"abc"'), ("abc", '"abc"'), ('"abc-12"', '"abc-12"'), ('W/"abc"', 'W/"abc"')],
+    [('"abc"', '"abc"'), ("abc", '"abc"'), ('"abc-12"', '"abc-12"')],
 )
 async def test_C05_etags_are_kept_as_headers_spell_them(sources, listed, kept):
     with S3Stub(script_listing(listing([("m/a", 1, listed)]))) as stub:
         found = await sources.resolve(make_version("s3://models/m", endpoint=stub.endpoint))
     assert found.files[0].etag == kept
+
+
+async def test_a_weak_etag_is_no_identity_without_a_version_id(sources):
+    with S3Stub(script_listing(listing([("m/a", 1, 'W/"abc"')]))) as stub:
+        found = await fail(sources, make_version("s3://models/m", endpoint=stub.endpoint))
+    assert (found.reason, found.retry_after_seconds) == ("SourceInvalid", None)
+    assert "enable versioning" in found.message
 
 
 async def test_versions_that_may_not_be_seen_leave_etags(sources):

@@ -69,6 +69,10 @@ class Source(ApiModel):
             r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?$",
             "source.uri must be s3://bucket/prefix with the name of an S3 bucket",
         ),
+        Rule(
+            r"!self.matches(r'^s3://.*(//|/\.{1,2}(/|$))')",
+            "source.uri must have no empty, . or .. part",
+        ),
         Rule("self == oldSelf", "source.uri is immutable: create a new ModelVersion instead"),
     ]
     endpoint: Annotated[

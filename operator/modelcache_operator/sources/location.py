@@ -8,6 +8,8 @@ from typing import Final
 from modelcache_api.manifest import SourceFile
 
 SCHEME: Final = "s3://"
+# To an S3 store these are keys like others, to a proxy or a reader of the allow-list they are not.
+_AMBIGUOUS: Final = frozenset({"", ".", ".."})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,4 +46,7 @@ def parse_s3_uri(uri: str) -> S3Location:
     bucket, _, key = uri.removeprefix(SCHEME).partition("/")
     if not uri.startswith(SCHEME) or not bucket:
         raise ValueError(f"not an s3:// URI: {uri[:200]!r}")
-    return S3Location(bucket, key.rstrip("/"))
+    key = key.removesuffix("/")
+    if key and not _AMBIGUOUS.isdisjoint(key.split("/")):
+        raise ValueError(f"source.uri must have no empty, . or .. part: {uri[:200]!r}")
+    return S3Location(bucket, key)

@@ -21,6 +21,7 @@ from modelcache_operator.sources.quoted import quote_key
 from modelcache_operator.sources.selection import (
     Globs,
     drop_folder_markers,
+    refuse_weak_identities,
     select_files,
     select_object,
     with_versions,
@@ -71,7 +72,9 @@ def resolve_location(
             files = select_object(single, location.object_name, globs)
     if not files:
         raise _not_found(location, len(objects) + (single is not None))
-    return make_source_manifest(_with_versions(client, location, files, checkpoint))
+    identified = _with_versions(client, location, files, checkpoint)
+    refuse_weak_identities(identified)
+    return make_source_manifest(identified)
 
 
 def _with_versions(

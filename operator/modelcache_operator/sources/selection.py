@@ -106,6 +106,24 @@ def with_versions(
     return tuple(versioned)
 
 
+def refuse_weak_identities(files: Iterable[SourceFile]) -> None:
+    """No file may be told from a changed one by a weak ETag alone: If-Match never takes one.
+
+    Raises:
+        SourceError: one has nothing better.
+    """
+    weak = next(
+        (f for f in files if f.version_id is None and (f.etag or "").startswith("W/")), None
+    )
+    if weak is not None:
+        raise SourceError(
+            Reason.SOURCE_INVALID,
+            f"the store gives {quote_key(weak.path)} a weak ETag and no version id, so a change "
+            "during a download would go unnoticed: enable versioning of the bucket, or read from "
+            "the store without the proxy that weakens its ETags",
+        )
+
+
 def _folders_of(key: str) -> Iterator[str]:
     index = key.find("/")
     while index >= 0:

@@ -73,12 +73,21 @@ def test_C07_an_endpoint_that_is_none_is_named(endpoint):
         ("s3://b1/", "b1", ""),
         ("s3://b1/a", "b1", "a"),
         ("s3://b1/a/", "b1", "a"),
-        ("s3://b1/a//", "b1", "a"),
+        ("s3://b1/.a/v1..2/...", "b1", ".a/v1..2/..."),
         ("s3://b1/a b/%20", "b1", "a b/%20"),
     ],
 )
 def test_C02_uris_with_and_without_slash_are_equal(uri, bucket, key):
     assert parse_s3_uri(uri) == S3Location(bucket, key)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["s3://b1/a//", "s3://b1//a", "s3://b1/a//b", "s3://b1/a/../b", "s3://b1/..", "s3://b1/./a"],
+)
+def test_C02_what_a_reader_of_the_allow_list_may_misread_is_refused(uri):
+    with pytest.raises(ValueError, match=r"no empty, \. or \.\. part"):
+        parse_s3_uri(uri)
 
 
 @pytest.mark.parametrize("uri", ["http://b/k", "s3://", "s3:///k", ""])
