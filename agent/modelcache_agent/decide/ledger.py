@@ -1,18 +1,16 @@
 """The disk's book: who holds which bytes, and what is promised. Pure.
 
-LedgerError    a caller's bug: bytes reserved twice, released twice, or promised without room
+LedgerError    a caller's bug: bytes reserved twice, or promised without room
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-_Value = TypeVar("_Value")
 
 
 class LedgerError(Exception):
@@ -33,7 +31,7 @@ def _empty() -> Mapping[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """One tier's book. Every method returns a new book.
+    """One tier's book. It is written anew from what is seen at each turn.
 
     `versions` are the published contents, `partials` the bytes on disk of unfinished transfers,
     `reservations` the full sizes promised to running ones. Bytes of a running transfer that are
@@ -89,31 +87,8 @@ class Ledger:
         if needed > max(0, self.available_bytes):
             message = f"{uid} needs {needed} bytes, {self.available_bytes} are available"
             raise LedgerError(message)
-        return replace(self, reservations=_with(self.reservations, uid, size_bytes))
-
-    def release(self, uid: str) -> Ledger:
-        """The book without this promise. Raises LedgerError if there is none."""
-        if uid not in self.reservations:
-            message = f"{uid} holds no reservation"
-            raise LedgerError(message)
-        return replace(self, reservations=_without(self.reservations, uid))
-
-    def set_partial(self, uid: str, size_bytes: int) -> Ledger:
-        """The book with this many bytes of unfinished files; zero forgets them."""
-        if size_bytes == 0:
-            return replace(self, partials=_without(self.partials, uid))
-        return replace(self, partials=_with(self.partials, uid, size_bytes))
-
-    def add_version(self, digest: str, blobs: frozenset[Blob]) -> Ledger:
-        """The book with a published content; one that is there already changes nothing."""
-        return replace(self, versions=_with(self.versions, digest, blobs))
-
-    def remove_version(self, digest: str) -> Ledger:
-        """The book without a content. Raises LedgerError if it is not there."""
-        if digest not in self.versions:
-            message = f"{digest} is not held"
-            raise LedgerError(message)
-        return replace(self, versions=_without(self.versions, digest))
+        promised = MappingProxyType({**self.reservations, uid: size_bytes})
+        return replace(self, reservations=promised)
 
 
 def _sum(contents: Iterable[frozenset[Blob]]) -> int:
@@ -121,11 +96,3 @@ def _sum(contents: Iterable[frozenset[Blob]]) -> int:
     for blobs in contents:
         distinct |= blobs
     return sum(blob.size_bytes for blob in distinct)
-
-
-def _with(mapping: Mapping[str, _Value], key: str, value: _Value) -> Mapping[str, _Value]:
-    return MappingProxyType({**mapping, key: value})
-
-
-def _without(mapping: Mapping[str, _Value], key: str) -> Mapping[str, _Value]:
-    return MappingProxyType({name: value for name, value in mapping.items() if name != key})

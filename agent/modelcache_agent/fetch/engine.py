@@ -96,6 +96,7 @@ class FetchEngine:
         flight = self._flights.get(job.uid)
         if flight is None:
             flight = _Flight(asyncio.create_task(self._run(job), name=f"fetch-{job.uid}"))
+            flight.task.add_done_callback(_note_seen)
             self._flights[job.uid] = flight
         flight.waiters += 1
         if on_progress is not None:
@@ -132,13 +133,6 @@ class FetchEngine:
         await self.cancel(uid)
         self._parked.forget(uid)
 
-    def progress(self, uid: str) -> Progress | None:
-        """How far a running job is, or None if it does not run."""
-        flight = self._flights.get(uid)
-        if flight is None or flight.state is None:
-            return None
-        return flight.state.progress(self._clock.monotonic())
-
     def counters(self) -> FetchCounters:
         """Totals since the engine was made."""
         return self._board.snapshot()
@@ -153,7 +147,7 @@ class FetchEngine:
     async def _run_now(self, job: FetchJob) -> FetchOutcome:
         flight = self._flights[job.uid]
         files = await asyncio.to_thread(self._parked.prepare, job)
-        state = flight.state = JobState(job, files, self._clock.monotonic())
+        state = flight.state = JobState(job, files)
         state.future.set_running_or_notify_cancel()
         self._scheduler.submit(state)
         done = asyncio.ensure_future(asyncio.wrap_future(state.future))
@@ -176,7 +170,7 @@ class FetchEngine:
 
     def _tell(self, flight: _Flight, state: JobState) -> None:
         if flight.listeners:
-            progress = state.progress(self._clock.monotonic())
+            progress = state.progress()
             for listener in tuple(flight.listeners):
                 listener(progress)
 
@@ -188,3 +182,9 @@ class FetchEngine:
         thread = threading.Thread(target=body, name=name, daemon=True)
         thread.start()
         self._threads.append(thread)
+
+
+def _note_seen(task: asyncio.Task[FetchOutcome]) -> None:
+    """Callers that were cancelled do not ask for the outcome; asyncio would complain."""
+    if not task.cancelled():
+        task.exception()

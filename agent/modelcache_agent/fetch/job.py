@@ -44,9 +44,6 @@ class FetchJob:
     ca_bundle: str | None = None
     """PEM of the authorities to trust instead of the system's."""
 
-    direct_io: bool = True
-    """False writes through the page cache, for versions that are to be held in host memory."""
-
     @property
     def size_bytes(self) -> int:
         """Sum of the files' sizes."""
@@ -98,11 +95,6 @@ class Progress:
     total_bytes: int
     finished_files: int
     total_files: int
-    bytes_on_disk: int
-    """Allocated in the job's directory: what a ledger counts as used of the reservation."""
-
-    bytes_per_second: float
-    """Verified bytes since the job began, by the time it ran."""
 
 
 class GrantProvider(Protocol):

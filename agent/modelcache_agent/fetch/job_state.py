@@ -50,10 +50,9 @@ Task = OpenFile | FetchPart | ProvePiece
 class JobState:
     """One job between submission and outcome."""
 
-    def __init__(self, spec: FetchJob, files: list[FileState], started_at: float) -> None:
+    def __init__(self, spec: FetchJob, files: list[FileState]) -> None:
         self.spec = spec
         self.files = files
-        self.started_at = started_at
         self.waiting = deque(
             sorted(
                 (file for file in files if file.phase is Phase.CLOSED),
@@ -134,19 +133,14 @@ class JobState:
         done = tuple(file.result for file in self.files if file.result is not None)
         return FetchOutcome(self.spec.uid, done, self.failure)
 
-    def progress(self, now: float) -> Progress:
-        """How far it is; `now` is monotonic."""
-        verified = sum(_verified_bytes(file) for file in self.files)
-        held = sum(file.size_bytes for file in self.files if file.phase is not Phase.CLOSED)
-        elapsed = now - self.started_at
+    def progress(self) -> Progress:
+        """How far it is."""
         return Progress(
             uid=self.spec.uid,
-            verified_bytes=verified,
+            verified_bytes=sum(_verified_bytes(file) for file in self.files),
             total_bytes=self.spec.size_bytes,
             finished_files=sum(file.result is not None for file in self.files),
             total_files=len(self.files),
-            bytes_on_disk=held,
-            bytes_per_second=verified / elapsed if elapsed > 0 else 0.0,
         )
 
 

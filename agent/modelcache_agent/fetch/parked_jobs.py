@@ -53,10 +53,9 @@ class ParkedJobs:
 
     def _take(self, job: FetchJob) -> dict[FetchFile, FileState]:
         earlier, files = self._files.pop(job.uid, (None, []))
-        if earlier is None or (earlier.source_digest, earlier.directory, earlier.direct_io) != (
+        if earlier is None or (earlier.source_digest, earlier.directory) != (
             job.source_digest,
             job.directory,
-            job.direct_io,
         ):
             return {}
         return {file.spec: file for file in files}
@@ -78,8 +77,6 @@ class ParkedJobs:
 def _new_state(job: FetchJob, spec: FetchFile) -> FileState:
     source = spec.source
     stem = job.directory / file_stem(source.path)
-    partial = PartialFile(
-        stem.with_suffix(PARTIAL_SUFFIX), source.path, source.size_bytes, direct=job.direct_io
-    )
+    partial = PartialFile(stem.with_suffix(PARTIAL_SUFFIX), source.path, source.size_bytes)
     header = JournalHeader.of(job.uid, job.source_digest, source)
     return FileState(spec, partial, Journal(stem.with_suffix(JOURNAL_SUFFIX), header))

@@ -58,11 +58,10 @@ def describe_store_error(source_path: str, error: OSError) -> Refusal:
 class PartialFile:
     """Reads and writes of one partial file. Different pieces may be written at the same time."""
 
-    def __init__(self, location: Path, source_path: str, size_bytes: int, *, direct: bool) -> None:
+    def __init__(self, location: Path, source_path: str, size_bytes: int) -> None:
         self.location = location
         self._source_path = source_path
         self._size = size_bytes
-        self._wants_direct = direct
         self._fd = -1
         self._direct_fd = -1
         self._since_flush = 0
@@ -81,7 +80,7 @@ class PartialFile:
                 os.ftruncate(self._fd, self._size)
             if self._size:
                 os.posix_fallocate(self._fd, 0, self._size)
-            if self._wants_direct and self._size >= ALIGNMENT:
+            if self._size >= ALIGNMENT:
                 self._direct_fd = self._open_direct()
         except OSError as error:
             raise RefusalError(self._refusal(error, "reserved")) from error
@@ -107,7 +106,7 @@ class PartialFile:
             done = self._write_direct(offset, length, buffer)
             while done < length:
                 done += os.pwrite(self._fd, buffer.view[done:length], offset + done)
-            if self._direct_fd < 0 and self._wants_direct:
+            if self._direct_fd < 0:
                 self._flush_sometimes()
         except OSError as error:
             raise RefusalError(self._refusal(error, "written")) from error

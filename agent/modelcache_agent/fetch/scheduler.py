@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.transfer_plan import backoff_seconds
 from modelcache_agent.fetch.buffers import BufferPool
-from modelcache_agent.fetch.file_state import BUSY, MISSING, Phase
+from modelcache_agent.fetch.file_state import BUSY, Phase
 from modelcache_agent.fetch.job import FetchFailure
 from modelcache_agent.fetch.refusal import Cure, Refusal, bound, retry_after_seconds
 from modelcache_api.names import Reason
@@ -171,11 +171,6 @@ class Scheduler:
                 file.adopt(found)
             file.phase = Phase.OPEN
             self._changed.notify_all()
-
-    def lose_piece(self, file: FileState, piece: int) -> None:
-        """The bytes on disk are not those that were written down: fetch the piece again."""
-        with self._changed:
-            file.states[piece] = MISSING
 
     def restart_file(self, file: FileState) -> None:
         """Forget all pieces of the file and fetch it again."""

@@ -56,7 +56,7 @@ class Node:
                 case Remove(digest):
                     self.give_up(digest)
                 case DropPartial(uid):
-                    self.world = replace(self.world, ledger=self.world.ledger.set_partial(uid, 0))
+                    self.book(partials=without(self.world.ledger.partials, uid))
                 case Propose(_, digest) | Verify(digest):
                     self.confirm(digest)
         self.check()
@@ -68,7 +68,11 @@ class Node:
 
     def end_flight(self, uid) -> None:
         rest = tuple(flight for flight in self.world.flights if flight.uid != uid)
-        self.world = replace(self.world, ledger=self.world.ledger.release(uid), flights=rest)
+        self.world = replace(self.world, flights=rest)
+        self.book(reservations=without(self.world.ledger.reservations, uid))
+
+    def book(self, **changes) -> None:
+        self.world = replace(self.world, ledger=replace(self.world.ledger, **changes))
 
     def arrive(self) -> None:
         """All transfers end well."""
@@ -77,9 +81,13 @@ class Node:
             origin = Origin(flight.uid, flight.source_digest)
             held = Held(digest_of(flight.uid), blobs, 0.0, (origin,))
             self.end_flight(flight.uid)
-            ledger = self.world.ledger.set_partial(flight.uid, 0).add_version(held.digest, blobs)
+            ledger = self.world.ledger
+            self.book(
+                partials=without(ledger.partials, flight.uid),
+                versions={**ledger.versions, held.digest: blobs},
+            )
             rest = tuple(other for other in self.world.held if other.digest != held.digest)
-            self.world = replace(self.world, ledger=ledger, held=(*rest, held))
+            self.world = replace(self.world, held=(*rest, held))
         self.check()
 
     def give_up(self, digest) -> None:
@@ -87,7 +95,8 @@ class Node:
         name = next(name for name in NAMES if digest_of(name) == digest)
         assert key_of(name) not in self.may_carry, "nothing labelled goes"
         rest = tuple(held for held in world.held if held.digest != digest)
-        self.world = replace(world, held=rest, ledger=world.ledger.remove_version(digest))
+        self.world = replace(world, held=rest)
+        self.book(versions=without(world.ledger.versions, digest))
 
     def confirm(self, digest) -> None:
         def confirmed(held):
@@ -130,6 +139,10 @@ turns = st.lists(
     ),
     max_size=8,
 )
+
+
+def without(mapping, key) -> dict:
+    return {name: value for name, value in mapping.items() if name != key}
 
 
 def fix_sizes(spec, sizes):

@@ -8,7 +8,7 @@ SIZE = 5000
 
 
 def open_partial(path) -> PartialFile:
-    partial = PartialFile(path, "m.bin", SIZE, direct=False)
+    partial = PartialFile(path, "m.bin", SIZE)
     partial.open()
     partial.close()
     return partial
