@@ -54,7 +54,7 @@ class Bench:
         return self.root / "versions" / digest.removeprefix("sha256:")
 
     @asynccontextmanager
-    async def started(self, *extra):
+    async def started(self, *extra, step=lambda _name: None):
         config = parse_config(
             [
                 f"--store={self.root}",
@@ -65,7 +65,7 @@ class Bench:
             ],
             {},
         )
-        opened = open_store(self.root, node_uid="node-1")
+        opened = open_store(self.root, node_uid="node-1", step=step)
         around = Surroundings(config, NodeIdentity("n1", "node-1"), opened.store, self.capacity)
         try:
             async with running(around, self.cluster) as tasks:

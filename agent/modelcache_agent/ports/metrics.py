@@ -19,7 +19,7 @@ class Metrics(Protocol):
         ...
 
     def count_failure(self, reason: Reason) -> None:
-        """A transfer or proposal failed."""
+        """A transfer, a proposal or an action on the store failed."""
         ...
 
     def count_eviction(self) -> None:
