@@ -20,7 +20,7 @@ from modelcache_kube.errors import (
     NotFound,
 )
 from modelcache_kube.events import Event, EventType
-from modelcache_kube.leases import ElectionTimes, LeaderElector, LeaseHeartbeat
+from modelcache_kube.leases import ElectionTimes, LeaderElector, LeaseHeartbeat, boot_seconds
 from modelcache_kube.resources import (
     CACHE_NODES,
     CONFIG_MAPS,
@@ -69,5 +69,6 @@ __all__ = [
     "Resource",
     "TokenIdentity",
     "WatchEvent",
+    "boot_seconds",
     "connect",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
+
+from modelcache_kube import boot_seconds
 
 
 class SystemClock:
@@ -14,5 +15,5 @@ class SystemClock:
         return datetime.now(tz=UTC).replace(microsecond=0)
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
-        return time.monotonic()
+        """Seconds that never go back, and go on while the machine is suspended."""
+        return boot_seconds()
