@@ -64,16 +64,10 @@ class KubeClient:
         *,
         label_selector: str | None = None,
         field_selector: str | None = None,
-        from_cache: bool = False,
         chunk_size: int = _CHUNK,
     ) -> ObjectList:
-        """All objects, in chunks of one consistent state; items carry no kind of their own.
-
-        `from_cache` takes what the API server has in memory, possibly seconds old, in one answer:
-        for lists that are read again soon anyway.
-        """
-        query = _selectors(label_selector, field_selector)
-        query |= {"resourceVersion": "0"} if from_cache else {"limit": str(chunk_size)}
+        """All objects, in chunks of one consistent state; items carry no kind of their own."""
+        query = _selectors(label_selector, field_selector) | {"limit": str(chunk_size)}
         try:
             return await self._list_chunks(resource, namespace, query)
         except Expired:

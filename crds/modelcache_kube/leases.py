@@ -124,11 +124,6 @@ class LeaderElector:
         """True while no other candidate can have become leader."""
         return self._clock() < self._leader_until
 
-    @property
-    def holder(self) -> str:
-        """Who held the Lease when we last looked; empty if nobody."""
-        return self._seen.holder if self._seen is not None else ""
-
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait until elected, do the work, and return when the term or the work is over.
 

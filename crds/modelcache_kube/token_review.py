@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 _CLAIM: Final = "authentication.kubernetes.io/"
-_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +20,6 @@ class TokenIdentity:
     audiences: tuple[str, ...] = ()
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     error: str = ""
-
-    @property
-    def service_account(self) -> tuple[str, str] | None:
-        """(namespace, name), or None for anybody else."""
-        namespace, _, name = self.username.removeprefix(_SERVICE_ACCOUNT).partition(":")
-        is_account = self.username.startswith(_SERVICE_ACCOUNT) and namespace and name
-        return (namespace, name) if is_account else None
 
     @property
     def node_name(self) -> str | None:

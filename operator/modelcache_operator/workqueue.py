@@ -72,7 +72,6 @@ class WorkQueue:
         self._delays = delays or RetryDelays()
         self._waiting = _Waiting()
         self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
 
     def add(self, key: Key, *, after_seconds: float = 0.0) -> None:
         """Look at the key, at the latest after that time. Earlier requests stay in force."""
@@ -86,11 +85,6 @@ class WorkQueue:
         """Keys that are ready or being worked on."""
         return len(self._waiting.ready) + len(self._waiting.active)
 
-    @property
-    def delayed(self) -> int:
-        """Keys that wait for their time."""
-        return len(self._waiting.delayed)
-
     async def run(self, handler: Handler, workers: int) -> None:
         """Work for ever. On cancellation the workers stop where they are, and all is forgotten."""
         try:
@@ -100,19 +94,12 @@ class WorkQueue:
         finally:
             self.clear()
 
-    async def drain(self) -> None:
-        """Wait until nothing is ready or being worked on; delayed keys do not count."""
-        while self.depth:
-            self._idle.clear()
-            await self._idle.wait()
-
     def clear(self) -> None:
         """Forget everything."""
         for timer in self._waiting.delayed.values():
             timer.cancel()
         self._waiting = _Waiting()
         self._wake.clear()
-        self._idle.set()
 
     def _make_ready(self, key: Key) -> None:
         waiting = self._waiting
@@ -152,8 +139,6 @@ class WorkQueue:
                 if key in waiting.dirty:
                     waiting.dirty.discard(key)
                     self._make_ready(key)
-                if not self.depth:
-                    self._idle.set()
 
     async def _step(self, handler: Handler, key: Key) -> None:
         """One run. Nothing that it raises ends the worker; the key is tried again later."""

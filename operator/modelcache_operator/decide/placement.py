@@ -6,7 +6,7 @@ import hashlib
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from modelcache_operator.decide.eligibility import (
@@ -35,15 +35,12 @@ class PlacementPlan:
 
     `nodes` are all that shall carry an entry, `live` those of them that count. The others are
     lost: they keep their entry, so that a node that comes back does so with its bytes.
-    `refusals` say why each other node holds none; empty where nobody needed to look. `left` are
-    nodes from which a copy moves away, because it got no further there.
+    `left` are nodes from which a copy moves away, because it got no further there.
     """
 
     nodes: frozenset[NodeName]
     live: frozenset[NodeName]
     wanted: int
-    dropped: Mapping[NodeName, Refusal] = field(default_factory=dict)
-    refusals: Mapping[NodeName, Refusal] = field(default_factory=dict)
     shortage: Shortage | None = None
     left: frozenset[NodeName] = frozenset()
 
@@ -68,14 +65,14 @@ def place(
     A movable copy stays until a node is found that has room without displacing anybody, and never
     goes back to where it was: so it moves at most once for each node.
     """
-    kept, dropped = _keep(demand, assigned, books)
+    kept = _keep(demand, assigned, books)
     live = frozenset(name for name in kept if books[name].has_live_agent)
     lost = kept - live
     wanted = _count_wanted(demand, live, books)
     live = _trim(cache, demand, live, wanted, books, trouble.movable)
     movable = live & trouble.movable if demand.placement.copies != ALL_COPIES else frozenset()
     if len(live) == wanted and demand.placement.copies != ALL_COPIES and not movable:
-        return PlacementPlan(live | lost, live, wanted, dropped)
+        return PlacementPlan(live | lost, live, wanted)
     picks, refusals = _pick(cache, demand, wanted - len(live), kept, books, trouble.left)
     live |= picks
     moved = _choose_moves(cache, demand, movable, kept | picks, books, trouble.left)
@@ -83,8 +80,7 @@ def place(
     shortage = None
     if len(live) < wanted or not wanted:
         shortage = describe_shortage(demand, len(live), wanted, refusals, books)
-    left = frozenset(moved)
-    return PlacementPlan(live | lost, live, wanted, dropped, refusals, shortage, left)
+    return PlacementPlan(live | lost, live, wanted, shortage, frozenset(moved))
 
 
 def _choose_moves(
@@ -106,13 +102,10 @@ def _choose_moves(
     return dict(zip(order, sorted(picks), strict=False))
 
 
-def _keep(
-    demand: Demand, assigned: Iterable[NodeName], books: Books
-) -> tuple[frozenset[NodeName], dict[NodeName, Refusal]]:
-    present = [name for name in assigned if name in books]
-    verdicts = {name: refuse_to_keep(demand, books[name]) for name in present}
-    dropped = {name: refusal for name, refusal in verdicts.items() if refusal is not None}
-    return frozenset(verdicts.keys() - dropped.keys()), dropped
+def _keep(demand: Demand, assigned: Iterable[NodeName], books: Books) -> frozenset[NodeName]:
+    return frozenset(
+        name for name in assigned if name in books and refuse_to_keep(demand, books[name]) is None
+    )
 
 
 def _count_wanted(demand: Demand, live: frozenset[NodeName], books: Books) -> int:

@@ -27,7 +27,7 @@ async def test_review_tells_service_account_node_and_pod(kube, credentials, name
     identity = await kube.token_review(token, [GRANT_AUDIENCE])
     assert identity.authenticated
     assert identity.audiences == (GRANT_AUDIENCE,)
-    assert identity.service_account == (SYSTEM, AGENT)
+    assert identity.username == f"system:serviceaccount:{SYSTEM}:{AGENT}"
     assert identity.node_name == name
     assert identity.node_uid
     assert (identity.pod_name, identity.pod_uid) == (credentials.pod_name, credentials.pod_uid)
@@ -37,7 +37,7 @@ async def test_review_tells_service_account_node_and_pod(kube, credentials, name
 async def test_token_of_another_audience_is_not_authenticated(kube, credentials, audience):
     identity = await kube.token_review(credentials.token_file.read_text(), [audience])
     assert not identity.authenticated
-    assert identity.service_account is None
+    assert not identity.username
 
 
 @pytest.mark.parametrize("token", ["x", "a.b.c", "ü"])
@@ -99,21 +99,6 @@ REVIEWS = [
 @pytest.mark.parametrize("review", REVIEWS)
 def test_nothing_but_true_is_authenticated(review):
     assert not parse_token_review(review).authenticated
-
-
-NAMES = [
-    ("system:serviceaccount:ns:name", ("ns", "name")),
-    ("system:serviceaccount:ns:", None),
-    ("system:serviceaccount:ns", None),
-    ("system:node:n1", None),
-    ("serviceaccount:ns:name", None),
-    ("", None),
-]
-
-
-@pytest.mark.parametrize(("username", "expected"), NAMES)
-def test_service_account(username, expected):
-    assert TokenIdentity(authenticated=True, username=username).service_account == expected
 
 
 def test_claim_that_is_not_unique_is_none():

@@ -75,7 +75,7 @@ async def test_a_key_added_many_times_is_looked_at_once():
     async with running(handler) as queue:
         for _ in range(100):
             queue.add(A)
-        await queue.drain()
+        await asyncio.sleep(9)
     assert len(handler.runs) == 1
 
 
@@ -86,7 +86,7 @@ async def test_a_key_added_while_it_is_worked_on_is_looked_at_once_more_and_neve
         await asyncio.sleep(0.5)
         for _ in range(10):
             queue.add(A)
-        await queue.drain()
+        await asyncio.sleep(9)
     assert handler.starts() == [0, 1]
     assert handler.most_at_once == 1
 
@@ -96,7 +96,7 @@ async def test_no_more_keys_at_once_than_there_are_workers():
     async with running(handler, workers=2) as queue:
         for name in "abcdef":
             queue.add(node_key(NodeName(name)))
-        await queue.drain()
+        await asyncio.sleep(9)
     assert handler.most_at_once == 2
     assert len(handler.runs) == 6
 
@@ -107,7 +107,6 @@ async def test_a_delayed_key_waits_and_the_earliest_request_wins():
         queue.add(A, after_seconds=10)
         queue.add(A, after_seconds=5)
         queue.add(A, after_seconds=20)
-        assert queue.delayed == 1
         await asyncio.sleep(30)
     assert handler.starts() == [5]
 
@@ -174,7 +173,7 @@ async def test_cancelling_stops_the_workers_where_they_are_and_forgets_everythin
         queue.add(B, after_seconds=1)
         await asyncio.sleep(0.5)
     assert handler.at_once == 0
-    assert (queue.depth, queue.delayed) == (0, 0)
+    assert queue.depth == 0
     await asyncio.sleep(10)
     assert len(handler.runs) == 1
 

@@ -235,6 +235,18 @@ def test_nothing_wanted_is_no_division_by_zero():
     assert (status.copies_summary, status.progress) == ("0/0", "0%")
 
 
+@pytest.mark.parametrize("reason", [Reason.CREDENTIALS_EXPIRED, Reason.AUTH_FAILED])
+def test_a_source_that_cannot_be_signed_for_is_the_reason_that_people_see(reason):
+    failed = make_entry(state=FAILED, reason=reason, message="the operator cannot sign")
+    books = make_books(make_book("n1", entries=[failed]), make_book("n2", entries=[make_entry()]))
+    for nodes, shown in ((["n1"], reason), (["n1", "n2"], Reason.DEGRADED)):
+        tally = tally_copies(Uid("v1"), nodes, len(nodes), books)
+        status = make_cache_status(CacheFacts(make_cache(), make_version(), tally, None), NOW)
+        assert verdict(status)[1] == shown
+        assert f"{reason}: the operator cannot sign" in status.conditions[0].message
+        assert status.failures[0].reason == reason
+
+
 def test_C40_failures_are_capped_counted_and_cut():
     books = make_books(
         *(
