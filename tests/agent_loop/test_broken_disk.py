@@ -10,8 +10,8 @@ import threading
 import pytest
 
 from fakes.fetch_world import safetensors_body
-from modelcache_agent import agent
-from modelcache_agent.tiers import release
+from modelcache_agent import agent, loop
+from modelcache_agent.tiers import release, store_thread
 from modelcache_agent.tiers.disk import DiskStore
 
 MODEL = {"model.safetensors": safetensors_body(200_000), "config.json": b"{}"}
@@ -66,6 +66,9 @@ async def test_a_dead_disk_ends_lease_and_labels_and_is_told(bench, impatient, m
 
 
 async def test_a_hung_disk_ends_the_lease(bench, impatient, monkeypatch):
+    """Also after calls gave up waiting: a turn that failed is no sign of life."""
+    monkeypatch.setattr(store_thread, "_DEADLINE_SECONDS", 0.3)
+    monkeypatch.setattr(loop, "_AFTER_BUG_SECONDS", 0.1)
     answers = threading.Event()
     survey = DiskStore.survey
 
@@ -78,8 +81,11 @@ async def test_a_hung_disk_ends_the_lease(bench, impatient, monkeypatch):
             await hold(bench, "v1")
             monkeypatch.setattr(DiskStore, "survey", hang)
             bench.cluster.nudge()
+            await bench.until_state("v1", "Failed", "StoreError")
+            assert "does not answer" in bench.cluster.entry("v1").message
             await assert_the_lease_runs_out(bench)
             answers.set()
+            await bench.until_state("v1", "Cached")
             before = bench.cluster.leases
             await bench.until(lambda: bench.cluster.leases > before, "the Lease to be renewed")
     finally:

@@ -110,7 +110,9 @@ class PrometheusMetrics:
         failures: dict[tuple[str, ...], int] = {
             (str(reason),): count for reason, count in self._failures.items()
         }
-        yield _count("failures", "Failed transfers and proposals.", failures, "reason")
+        yield _count(
+            "failures", "Failed transfers, proposals and actions on the store.", failures, "reason"
+        )
         yield _count("api_writes", "Writes to the API server.", self._writes, "target", "outcome")
         fetched = self._fetch_counters()
         for name, text in _FETCH_COUNTERS:
