@@ -27,6 +27,36 @@ ANNOTATION_MANIFEST_DIGEST: Final = "modelcache.io/manifest-digest"
 # On the Leases that agents renew, so that the operator lists only those.
 LABEL_AGENT_LEASE: Final = "modelcache.io/agent"
 
+# On pods. The label, written by users, is the only opt-in: it names a ModelCache of the pod's own
+# namespace. Read by injection, the operator's pod watch and the agents' volumes.
+LABEL_CACHE: Final = "modelcache.io/cache"
+# Labels or annotations on pods, written by users, read by injection and the operator.
+LABEL_TRACK: Final = "modelcache.io/track"
+LABEL_PLACEMENT: Final = "modelcache.io/placement"
+PLACEMENT_REQUIRED: Final = "required"
+ANNOTATION_WAIT: Final = "modelcache.io/wait"
+# Marks of what injection has done, so that it is done once; and what the user's own settings kept
+# it from doing. Written by injection, read by injection and by people.
+ANNOTATION_INJECTED: Final = "modelcache.io/injected"
+ANNOTATION_INJECTED_AFFINITY: Final = "modelcache.io/injected-affinity"
+ANNOTATION_NOT_INJECTED: Final = "modelcache.io/not-injected"
+# Scheduling gate of pods that wait for a node with their model. Added by injection, lifted by the
+# operator.
+GATE_PLACEMENT: Final = "modelcache.io/placement"
+# Taint that provisioners may give to fresh nodes. Lifted by the operator.
+TAINT_AGENT_NOT_READY: Final = "modelcache.io/agent-not-ready"
+
+CSI_DRIVER: Final = "csi.modelcache.io"
+VOLUME_ATTRIBUTE_CACHE: Final = "cache"
+# What injection adds to a pod, by name.
+VOLUME_NAME: Final = "modelcache"
+WAIT_CONTAINER: Final = "modelcache-wait"
+MOUNT_PATH: Final = "/mnt/models"
+# Environment of containers that read models. The last two are the Hugging Face libraries' own.
+ENV_MODEL_PATH: Final = "MODELCACHE_PATH"
+ENV_HUB_CACHE: Final = "HF_HUB_CACHE"
+ENV_HUB_OFFLINE: Final = "HF_HUB_OFFLINE"
+
 # Field managers of server-side apply; one writer per field.
 MANAGER_OPERATOR: Final = "modelcache-operator"
 MANAGER_OPERATOR_STATUS: Final = "modelcache-operator-status"
