@@ -85,6 +85,25 @@ ENV_PREFIX_AGENT: Final = "MODELCACHE_AGENT_"
 METRIC_PREFIX_AGENT: Final = "modelcache_agent_"
 
 
+# The pod's volume. The driver's name stands in the pod's spec, the CSIDriver object and the
+# kubelet's folders.
+CSI_DRIVER: Final = "csi.modelcache.io"
+# In the volumeAttributes of a pod's volume. Written by users or the injection, read by the node's
+# agent: the ModelCache's name. A namespace may be given, but only the pod's own is ever granted.
+VOLUME_ATTRIBUTE_CACHE: Final = "modelcache.io/cache"
+VOLUME_ATTRIBUTE_NAMESPACE: Final = "modelcache.io/namespace"
+# What the kubelet adds to them (podInfoOnMount); it overrides what the pod's spec says there.
+KUBELET_POD_NAME: Final = "csi.storage.k8s.io/pod.name"
+KUBELET_POD_NAMESPACE: Final = "csi.storage.k8s.io/pod.namespace"
+KUBELET_POD_UID: Final = "csi.storage.k8s.io/pod.uid"
+KUBELET_SERVICE_ACCOUNT: Final = "csi.storage.k8s.io/serviceAccount.name"
+KUBELET_EPHEMERAL: Final = "csi.storage.k8s.io/ephemeral"
+# What a pod sees in its volume. Written by the node's agent.
+VOLUME_MODEL_FOLDER: Final = "model"
+VOLUME_HUB_FOLDER: Final = "hub"
+VOLUME_STATUS_FILE: Final = "status.json"
+
+
 class Condition(StrEnum):
     """Condition types, as kstatus reads them."""
 
@@ -108,6 +127,17 @@ class EntryState(StrEnum):
     CACHED = "Cached"
     FAILED = "Failed"
     EVICTED = "Evicted"
+
+
+class VolumeState(StrEnum):
+    """How far a pod's volume is. Written by the agent, read by `modelcache-agent wait`."""
+
+    WAITING = "Waiting"
+    DOWNLOADING = "Downloading"
+    VERIFYING = "Verifying"
+    READY = "Ready"
+    FAILED = "Failed"
+    REFUSED = "Refused"
 
 
 class Reason(StrEnum):
@@ -149,6 +179,7 @@ class Reason(StrEnum):
     OPERATOR_UNREACHABLE = "OperatorUnreachable"
     STORE_ERROR = "StoreError"
     TOO_MANY_MODELS = "TooManyModels"
+    VOLUME_REFUSED = "VolumeRefused"
     NODE_LOST = "NodeLost"
     AGENT_ALIVE = "AgentAlive"
     NO_AGENT = "NoAgent"

@@ -28,6 +28,13 @@ class EntrySpec(ApiModel):
     ] = None
     tier: Annotated[Tier, Field(description="Fastest tier to hold it in.")] = Tier.DISK
     size_bytes: Annotated[ByteCount, Field(description="Bytes to reserve before the first one.")]
+    model: Annotated[
+        str | None,
+        Field(
+            max_length=256,
+            description="Id of the model, under which a pod's volume shows it as the hub does.",
+        ),
+    ] = None
     evictable: Annotated[
         bool,
         Field(
@@ -77,6 +84,13 @@ class TierStatus(ApiModel):
     ] = 0
 
 
+class CacheKey(ApiModel):
+    """A ModelCache by namespace and name; it need not exist."""
+
+    namespace: Annotated[Name, Field(description="Namespace of the ModelCache.")]
+    name: Annotated[Name, Field(description="Name of the ModelCache.")]
+
+
 class EntryStatus(ApiModel):
     """How far the agent is with one version."""
 
@@ -97,6 +111,10 @@ class EntryStatus(ApiModel):
     message: Annotated[
         str, Field(max_length=MAX_MESSAGE_LENGTH, description="One sentence; never a URL.")
     ] = ""
+    mounts: Annotated[
+        Count | None,
+        Field(description="Volumes of live pods that show these bytes or wait for them."),
+    ] = None
 
 
 class CacheNodeStatus(ApiModel):
@@ -114,6 +132,17 @@ class CacheNodeStatus(ApiModel):
         tuple[EntryStatus, ...],
         Field(max_length=2 * MAX_ENTRIES_PER_NODE, description="The versions held or fetched."),
         ListType("map", ("uid",)),
+    ] = ()
+    demands: Annotated[
+        tuple[CacheKey, ...],
+        Field(
+            max_length=MAX_ENTRIES_PER_NODE,
+            description=(
+                "ModelCaches that volumes of live pods on the node ask for, placed here or not. "
+                "The namespace is the pod's, as the kubelet states it."
+            ),
+        ),
+        ListType("atomic"),
     ] = ()
     disk_summary: Annotated[
         str | None, Field(max_length=32, description="used/capacity of the disk, for people.")

@@ -60,6 +60,7 @@ def _make_entry(copy: PlacedCopy) -> EntrySpec | None:
         content_digest=status.content_digest,
         label_key=status.node_label_key,
         size_bytes=status.size_bytes,
+        model=copy.version.spec.model,
         evictable=copy.may_be_evicted,
     )
 
