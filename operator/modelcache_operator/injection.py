@@ -1,0 +1,294 @@
+"""What a pod that names a ModelCache is given. Pure: pod and ModelCache in, JSON Patch out.
+
+This is the one definition behind the webhook and `kubectl modelcache inject`;
+`injection_policy.py` says the same in CEL from the same values, and one table of pods holds all
+three together (tests/injection).
+
+Nothing that the user has set is changed. What stands in the way (a volume, mount, variable or
+container of the same name) stays, and is named in the annotation `modelcache.io/not-injected`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from modelcache_api import names
+from modelcache_operator.desired.affinity import build_preferred_terms
+from modelcache_operator.json_patch import Operation, add_all, escape_key
+
+Raw = Mapping[str, Any]
+
+INJECTED: Final = "true"
+DEFAULT_TRACK: Final = "stable"
+# The first two are always right; offline mode only together with our own hub cache: an engine
+# that was given another one may want to fill it.
+ENVIRONMENT: Final = {
+    names.ENV_MODEL_PATH: f"{names.MOUNT_PATH}/model",
+    names.ENV_HUB_CACHE: f"{names.MOUNT_PATH}/hub",
+    names.ENV_HUB_OFFLINE: "1",
+}
+CONTAINER_LISTS: Final = ("containers", "initContainers")
+OS_LABEL: Final = "kubernetes.io/os"
+WINDOWS: Final = "windows"
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+# No user has to own it: the wait only reads what everybody may read.
+_WAIT_USER: Final = 65532
+
+
+@dataclass(frozen=True, slots=True)
+class InjectionSettings:
+    """What the administrator chooses."""
+
+    wait_image: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCache:
+    """What placement needs of the pod's ModelCache: its status, as last seen.
+
+    `is_warm` means that a node holds or fetches the model.
+    """
+
+    label_keys: Mapping[str, str] = field(default_factory=dict)
+    is_warm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """The operations (RFC 6902, all of them `add`), and what was left to the user's settings."""
+
+    operations: tuple[Operation, ...] = ()
+    not_injected: tuple[str, ...] = ()
+
+
+def build_volume(cache: str) -> dict[str, Any]:
+    """The volume; read-only, or the kubelet would relabel files that all pods share."""
+    attributes = {names.VOLUME_ATTRIBUTE_CACHE: cache}
+    csi = {"driver": names.CSI_DRIVER, "readOnly": True, "volumeAttributes": attributes}
+    return {"name": names.VOLUME_NAME, "csi": csi}
+
+
+def build_mount() -> dict[str, Any]:
+    """The mount of every container."""
+    return {"name": names.VOLUME_NAME, "mountPath": names.MOUNT_PATH, "readOnly": True}
+
+
+def build_wait_container(settings: InjectionSettings) -> dict[str, Any]:
+    """The init container that ends when the model is complete.
+
+    Allowed by Pod Security `restricted`. Requests equal limits, so that a Guaranteed pod stays one.
+    """
+    resources = {"cpu": "100m", "memory": "128Mi"}
+    return {
+        "name": names.WAIT_CONTAINER,
+        "image": settings.wait_image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["modelcache-agent", "wait"],
+        "env": [
+            {"name": names.ENV_MODEL_PATH, "value": ENVIRONMENT[names.ENV_MODEL_PATH]},
+        ],
+        "volumeMounts": [build_mount()],
+        "resources": {"requests": resources, "limits": resources},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "runAsUser": _WAIT_USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+
+
+def find_cache_name(pod: Raw) -> str | None:
+    """The ModelCache that the pod asks for; None where nothing is to be done."""
+    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    name = (metadata.get("labels") or {}).get(names.LABEL_CACHE) or None
+    is_windows = WINDOWS in {
+        (spec.get("os") or {}).get("name"),
+        (spec.get("nodeSelector") or {}).get(OS_LABEL),
+    }
+    # A mirror pod shows what a kubelet runs already.
+    is_mirror = MIRROR_ANNOTATION in _annotations(pod)
+    return None if is_windows or is_mirror else name
+
+
+def make_injection(pod: Raw, cache: KnownCache | None, settings: InjectionSettings) -> Injection:
+    """All that the pod lacks. `cache` is None while the ModelCache does not exist.
+
+    A pod that has been through it is left alone.
+    """
+    name = find_cache_name(pod)
+    if name is None:
+        return Injection()
+    added, refused = (), ()
+    if names.ANNOTATION_INJECTED not in _annotations(pod):
+        refused = tuple(_refusals(pod))
+        added = (*_give_volume(pod, name, settings), *_annotate(pod, _marks(refused)))
+    if cache is None or names.ANNOTATION_INJECTED_AFFINITY in _annotations(pod):
+        return Injection(added, refused)
+    placed = tuple(_give_placement(add_all(pod, added), cache))
+    return Injection(added + placed, refused)
+
+
+def find_track(pod: Raw) -> str:
+    """The track that the pod belongs to."""
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    return str(labels.get(names.LABEL_TRACK) or DEFAULT_TRACK)
+
+
+def is_placement_required(pod: Raw) -> bool:
+    """True if the pod rather waits than starts far from the model."""
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    wish = labels.get(names.LABEL_PLACEMENT) or _annotations(pod).get(names.LABEL_PLACEMENT)
+    return wish == names.PLACEMENT_REQUIRED
+
+
+def _give_volume(pod: Raw, cache: str, settings: InjectionSettings) -> Iterator[Operation]:
+    spec = pod.get("spec") or {}
+    if not _is_volume_ours(spec):
+        return
+    if not any(volume["name"] == names.VOLUME_NAME for volume in spec.get("volumes") or ()):
+        yield from _append(spec, "/spec", "volumes", [build_volume(cache)])
+    for field_name in CONTAINER_LISTS:
+        for index, container in enumerate(spec.get(field_name) or ()):
+            if _reads(container):
+                yield from _equip(container, f"/spec/{field_name}/{index}")
+    if _wants_wait(pod) and not _has_wait(spec):
+        if not spec.get("initContainers"):
+            yield _add("/spec/initContainers", [])
+        yield _add("/spec/initContainers/0", build_wait_container(settings))
+
+
+def _equip(container: Raw, path: str) -> Iterator[Operation]:
+    if not any(_is_our_mount(mount) for mount in container.get("volumeMounts") or ()):
+        yield from _append(container, path, "volumeMounts", [build_mount()])
+    has_foreign_hub = _has_other(container, names.ENV_HUB_CACHE)
+    added = [
+        {"name": name, "value": value}
+        for name, value in ENVIRONMENT.items()
+        if not _has_variable(container, name)
+        and not (name == names.ENV_HUB_OFFLINE and has_foreign_hub)
+    ]
+    yield from _append(container, path, "env", added)
+
+
+def _refusals(pod: Raw) -> Iterator[str]:
+    """What the user's own settings stand in the way of; the order is that of the policy."""
+    spec = pod.get("spec") or {}
+    if not _is_volume_ours(spec):
+        yield f"volume {names.VOLUME_NAME}"
+        return
+    if _wants_wait(pod) and _has_wait(spec):
+        yield f"container {names.WAIT_CONTAINER}"
+    containers = list(_containers(spec))
+    yield from (f"mount in {one['name']}" for one in containers if not _reads(one))
+    for name in ENVIRONMENT:
+        for container in containers:
+            if _reads(container) and _has_other(container, name):
+                yield f"{name} in {container['name']}"
+
+
+def _give_placement(pod: Raw, cache: KnownCache) -> Iterator[Operation]:
+    spec = pod.get("spec") or {}
+    key = cache.label_keys.get(find_track(pod), "")
+    if key:
+        yield from _prefer(spec.get("affinity"), build_preferred_terms(key))
+    # A gate on a pod that has its node already is refused by the API server.
+    if is_placement_required(pod) and cache.is_warm and not spec.get("nodeName"):
+        gates = spec.get("schedulingGates") or ()
+        if not any(gate["name"] == names.GATE_PLACEMENT for gate in gates):
+            yield from _append(spec, "/spec", "schedulingGates", [{"name": names.GATE_PLACEMENT}])
+    yield from _annotate(pod, {names.ANNOTATION_INJECTED_AFFINITY: key})
+
+
+def _prefer(affinity: Raw | None, terms: Sequence[Raw]) -> Iterator[Operation]:
+    """Join: terms of the user keep their places and weights."""
+    path = "/spec/affinity"
+    if affinity is None:
+        yield _add(path, {})
+    node_affinity = (affinity or {}).get("nodeAffinity")
+    if node_affinity is None:
+        yield _add(f"{path}/nodeAffinity", {})
+    yield from _append(node_affinity or {}, f"{path}/nodeAffinity", PREFERRED, terms)
+
+
+def _marks(refused: Sequence[str]) -> dict[str, str]:
+    marks = {names.ANNOTATION_INJECTED: INJECTED}
+    if refused:
+        marks[names.ANNOTATION_NOT_INJECTED] = ", ".join(refused)
+    return marks
+
+
+def _annotate(pod: Raw, marks: Mapping[str, str]) -> Iterator[Operation]:
+    if not _annotations(pod):
+        yield _add("/metadata/annotations", {})
+    for key, value in marks.items():
+        yield _add(f"/metadata/annotations/{escape_key(key)}", value)
+
+
+def _append(parent: Raw, path: str, field_name: str, items: Sequence[Raw]) -> Iterator[Operation]:
+    """Items at the end of a list that may be missing."""
+    if items and not parent.get(field_name):
+        yield _add(f"{path}/{field_name}", [])
+    for item in items:
+        yield _add(f"{path}/{field_name}/-", dict(item))
+
+
+def _add(path: str, value: Any) -> Operation:
+    return {"op": "add", "path": path, "value": value}
+
+
+def _annotations(pod: Raw) -> Mapping[str, str]:
+    return (pod.get("metadata") or {}).get("annotations") or {}
+
+
+def _containers(spec: Raw) -> Iterator[Raw]:
+    for field_name in CONTAINER_LISTS:
+        yield from spec.get(field_name) or ()
+
+
+def _is_volume_ours(spec: Raw) -> bool:
+    """True unless the user's own volume bears our name; one of our driver is as good as ours."""
+    taken = [one for one in spec.get("volumes") or () if one["name"] == names.VOLUME_NAME]
+    return all((one.get("csi") or {}).get("driver") == names.CSI_DRIVER for one in taken)
+
+
+def _reads(container: Raw) -> bool:
+    """False where another mount lies at our path or below: it could not be mounted in ours."""
+    return not any(
+        _is_at_our_path(mount["mountPath"]) and not _is_our_mount(mount)
+        for mount in container.get("volumeMounts") or ()
+    )
+
+
+def _is_at_our_path(path: str) -> bool:
+    return path == names.MOUNT_PATH or path.startswith(f"{names.MOUNT_PATH}/")
+
+
+def _is_our_mount(mount: Raw) -> bool:
+    paths = (names.MOUNT_PATH, f"{names.MOUNT_PATH}/")
+    return mount["name"] == names.VOLUME_NAME and mount["mountPath"] in paths
+
+
+def _has_variable(container: Raw, name: str) -> bool:
+    return any(variable["name"] == name for variable in container.get("env") or ())
+
+
+def _has_other(container: Raw, name: str) -> bool:
+    """True if the user has set the variable to something else than we would."""
+    return any(
+        variable["name"] == name and variable.get("value", "") != ENVIRONMENT[name]
+        for variable in container.get("env") or ()
+    )
+
+
+def _wants_wait(pod: Raw) -> bool:
+    return _annotations(pod).get(names.ANNOTATION_WAIT) != "false"
+
+
+def _has_wait(spec: Raw) -> bool:
+    return any(one["name"] == names.WAIT_CONTAINER for one in _containers(spec))
