@@ -8,7 +8,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RUN := $(BIN)/python
 STAMP := $(VENV)/.installed
-SOURCES := crds/modelcache_api crds/modelcache_kube operator agent e2e tests benchmarks
+SOURCES := crds/modelcache_api crds/modelcache_kube operator agent e2e tests benchmarks charts/modelcache_chart
 PROFILE ?= control-plane
 TESTBED := $(RUN) -m modelcache_testbed
 K ?=
@@ -51,14 +51,16 @@ types: setup ## mypy --strict.
 	@$(BIN)/mypy
 
 .PHONY: gen
-gen: setup ## Regenerate CRDs and the API reference.
+gen: setup ## Regenerate CRDs, the chart's copies of them, and the references.
 	@$(RUN) -m modelcache_api.crdgen --write crds
 	@$(RUN) -m modelcache_api.docgen --write docs/api.md
+	@$(RUN) -m modelcache_chart --write .
 
 .PHONY: gen-check
 gen-check: setup
 	@$(RUN) -m modelcache_api.crdgen --check crds
 	@$(RUN) -m modelcache_api.docgen --check docs/api.md
+	@$(RUN) -m modelcache_chart --check .
 
 .PHONY: lock
 lock: setup ## Refresh the lock of dependencies.
