@@ -46,8 +46,6 @@ GATE_PLACEMENT: Final = "modelcache.io/placement"
 # Taint that provisioners may give to fresh nodes. Lifted by the operator.
 TAINT_AGENT_NOT_READY: Final = "modelcache.io/agent-not-ready"
 
-CSI_DRIVER: Final = "csi.modelcache.io"
-VOLUME_ATTRIBUTE_CACHE: Final = "cache"
 # What injection adds to a pod, by name.
 VOLUME_NAME: Final = "modelcache"
 WAIT_CONTAINER: Final = "modelcache-wait"
