@@ -24,6 +24,11 @@ NODE_LABEL_PREFIX: Final = "cache.modelcache.io/"
 LABEL_MANIFEST_OF: Final = "modelcache.io/model-version-uid"
 LABEL_MANIFEST_KIND: Final = "modelcache.io/manifest"
 ANNOTATION_MANIFEST_DIGEST: Final = "modelcache.io/manifest-digest"
+# On the authority's Secret. Set by an administrator who wants a new authority, removed by the
+# operator when it has begun.
+ANNOTATION_ROTATE: Final = "modelcache.io/rotate"
+# On the authority's ConfigMap: since when exactly this bundle is published. The operator's own.
+ANNOTATION_BUNDLE_SINCE: Final = "modelcache.io/bundle-since"
 # On the Leases that agents renew, so that the operator lists only those.
 LABEL_AGENT_LEASE: Final = "modelcache.io/agent"
 

@@ -12,6 +12,7 @@ from modelcache_api.names import ENV_PREFIX_OPERATOR
 
 _LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 _MAX_PORT: Final = 65535
+_SHORTEST_OVERLAP_SECONDS: Final = 1800.0
 
 
 class ConfigError(Exception):
@@ -42,6 +43,8 @@ class OperatorConfig:
     workers: int
     api_writes_per_second: float
     source_policy: Path | None
+    authority_max_age_seconds: float
+    authority_overlap_seconds: float
     leader_elect: bool
     identity: str
     log_level: str
@@ -77,6 +80,13 @@ def _parse_seconds(text: str) -> float:
         seconds = -1.0
     if not 0.0 < seconds < float("inf"):
         raise ValueError("write a time above zero, for example 300s or 5m")
+    return seconds
+
+
+def _parse_overlap(text: str) -> float:
+    seconds = _parse_seconds(text)
+    if seconds < _SHORTEST_OVERLAP_SECONDS:
+        raise ValueError("write at least 30m: replicas and agents look every few minutes")
     return seconds
 
 
@@ -160,6 +170,18 @@ _OPTIONS: Final = {
     ),
     "source_policy": _Option(
         "--source-policy", "", _parse_path, "file with the sources that are allowed beyond default"
+    ),
+    "authority_max_age_seconds": _Option(
+        "--authority-max-age",
+        "8760h",
+        _parse_seconds,
+        "age at which the certificate authority is followed by a new one",
+    ),
+    "authority_overlap_seconds": _Option(
+        "--authority-overlap",
+        "1h",
+        _parse_overlap,
+        "how long old and new authority are both trusted, before and after the change",
     ),
     "leader_elect": _Option("--leader-elect", "true", _parse_flag, "false for a single replica"),
     "identity": _Option(

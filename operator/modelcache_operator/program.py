@@ -44,6 +44,7 @@ from modelcache_operator.keys import version_key
 from modelcache_operator.kopf_app import KopfInformer
 from modelcache_operator.leading import Term
 from modelcache_operator.memory import Memory
+from modelcache_operator.ports.authority import AuthorityDamagedError
 from modelcache_operator.ports.manifests import Manifests
 from modelcache_operator.ports.sources import Sources
 from modelcache_operator.reconcile import Reconciler
@@ -53,7 +54,7 @@ from modelcache_operator.reconcilers.orphans import OrphanSweep
 from modelcache_operator.reconcilers.versions import VersionReconciler
 from modelcache_operator.resolving import Resolver
 from modelcache_operator.routing import Router
-from modelcache_operator.serving_certificate import AuthorityDamagedError, ServingCertificate
+from modelcache_operator.serving_certificate import RotationPlan, ServingCertificate
 from modelcache_operator.sources.allow_list_file import AllowListFile
 from modelcache_operator.sources.s3 import S3Sources
 from modelcache_operator.workqueue import WorkQueue
@@ -178,11 +179,10 @@ class _Program:
     async def _serve_grants(self) -> None:
         config, world = self._config, self._cache
         account = AgentAccount(config.namespace, config.agent_service_account)
-        certificate = ServingCertificate(
-            KubeAuthorityStore(self._kube, config.namespace),
-            config.grants_names,
-            now=self._clock.now,
-        )
+        store = KubeAuthorityStore(self._kube, config.namespace)
+        plan = RotationPlan.of(config.authority_max_age_seconds, config.authority_overlap_seconds)
+        now = self._clock.now
+        certificate = ServingCertificate(store, config.grants_names, now=now, plan=plan)
         monotonic = self._clock.monotonic
         server = GrantsServer(
             GrantService(world, self._manifests, self._sources, on_adopted=self._on_adopted),
