@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from modelcache_api import names
+from modelcache_api.v1alpha1.model_cache import ModelCacheStatus
 from modelcache_operator.desired.affinity import build_preferred_terms
 from modelcache_operator.json_patch import Operation, add_all, escape_key
 
@@ -62,6 +63,15 @@ class Injection:
 
     operations: tuple[Operation, ...] = ()
     not_injected: tuple[str, ...] = ()
+
+
+def know_cache(status: ModelCacheStatus | None) -> KnownCache:
+    """What a ModelCache's status says to placement."""
+    if status is None:
+        return KnownCache()
+    keys = {track.name: track.node_label_key for track in status.tracks if track.node_label_key}
+    copies = status.copies
+    return KnownCache(keys, copies is not None and copies.placed > copies.failed)
 
 
 def build_volume(cache: str) -> dict[str, Any]:
@@ -124,7 +134,8 @@ def make_injection(pod: Raw, cache: KnownCache | None, settings: InjectionSettin
     name = find_cache_name(pod)
     if name is None:
         return Injection()
-    added, refused = (), ()
+    added: tuple[Operation, ...] = ()
+    refused: tuple[str, ...] = ()
     if names.ANNOTATION_INJECTED not in _annotations(pod):
         refused = tuple(_refusals(pod))
         added = (*_give_volume(pod, name, settings), *_annotate(pod, _marks(refused)))

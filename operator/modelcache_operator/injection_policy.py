@@ -197,9 +197,10 @@ def _volume_spec(settings: InjectionSettings) -> Raw:
 def _volume_variables() -> dict[str, str]:
     name = _quote(names.VOLUME_NAME)
     wait = f'{_member("variables.annotations", names.ANNOTATION_WAIT)} != "false"'
+    no_volume = _quote(f"volume {names.VOLUME_NAME}")
+    no_wait = _quote(f"container {names.WAIT_CONTAINER}")
     refusals = [
-        f"(variables.wait && variables.waitIsTaken ? "
-        f"[{_quote('container ' + names.WAIT_CONTAINER)}] : [])",
+        f"(variables.wait && variables.waitIsTaken ? [{no_wait}] : [])",
         f'variables.all.filter(c, !({_READS})).map(c, "mount in " + c.name)',
         *(
             f"variables.all.filter(c, {_READS} && {_has_other(one)})"
@@ -212,6 +213,9 @@ def _volume_variables() -> dict[str, str]:
         "initContainers": "object.spec.?initContainers.orValue([])",
         "all": "object.spec.containers + variables.initContainers",
         "volumes": "object.spec.?volumes.orValue([])",
+        # By index, so that the long rule is told once.
+        "containersRead": f"object.spec.containers.map(c, {_READS})",
+        "initContainersRead": f"variables.initContainers.map(c, {_READS})",
         "hasVolume": f"variables.volumes.exists(v, v.name == {name})",
         "isOurs": (
             f"variables.volumes.all(v, v.name != {name} || "
@@ -219,9 +223,7 @@ def _volume_variables() -> dict[str, str]:
         ),
         "wait": wait,
         "waitIsTaken": f"variables.all.exists(c, c.name == {_quote(names.WAIT_CONTAINER)})",
-        "refused": (
-            f"variables.isOurs ? ({' + '.join(refusals)}) : [{_quote('volume ' + names.VOLUME_NAME)}]"
-        ),
+        "refused": f"variables.isOurs ? ({' + '.join(refusals)}) : [{no_volume}]",
     }
 
 
@@ -246,7 +248,7 @@ def _equip(field_name: str) -> Iterable[str]:
     def each(condition: str, below: str, value: Any) -> str:
         path = Cel(f'"/spec/{field_name}/" + string(i) + "/{below}"')
         source = f"object.spec.?{field_name}.orValue([])"
-        wanted = f"variables.isOurs && {_READS} && {condition}"
+        wanted = f"variables.isOurs && variables.{field_name}Read[i] && {condition}"
         return f"{source}.transformList(i, c, {wanted}, {_add(path, value)})"
 
     yield each(f"size({_MOUNTS}) == 0", "volumeMounts", [])

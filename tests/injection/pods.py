@@ -79,7 +79,7 @@ OWN_VOLUME = {
     "csi": {
         "driver": "csi.modelcache.io",
         "readOnly": True,
-        "volumeAttributes": {"cache": "m", "more": "mine"},
+        "volumeAttributes": {LABEL: "m", "more": "mine"},
     },
 }
 TERM = {"weight": 7, "preference": expression("pool", "a")}
