@@ -88,4 +88,6 @@ async def _serve(around: object) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from modelcache_agent.entry import main as enter
+
+    sys.exit(enter())
