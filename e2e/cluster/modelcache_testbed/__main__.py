@@ -13,7 +13,7 @@ from modelcache_testbed.errors import TestbedError
 from modelcache_testbed.gobuild import ensure_built
 from modelcache_testbed.local_cluster import DEFAULT_NAME, LocalCluster
 from modelcache_testbed.profiles import DEFAULT_PROFILE, find_profile
-from modelcache_testbed.profiles.control_plane import DEFAULT_NODE_GRACE_SECONDS
+from modelcache_testbed.programs import BUILT_PROGRAMS
 from modelcache_testbed.seaweed import Seaweed
 
 if TYPE_CHECKING:
@@ -43,13 +43,17 @@ def _parser() -> argparse.ArgumentParser:
             "--dir", type=Path, help="folder of the instance, in place of --name"
         )
     up = subparsers["up"]
-    up.add_argument("--nodes", default="", metavar="A,B,C", help="played nodes to register")
+    up.add_argument(
+        "--nodes", default="", metavar="A,B,C", help="nodes to add: played, or real (profile nodes)"
+    )
     up.add_argument("--store", action="store_true", help="an S3 object store beside the cluster")
     up.add_argument(
         "--node-grace-seconds",
         type=int,
-        default=DEFAULT_NODE_GRACE_SECONDS,
         help="how long a silent node counts as Ready (new instances only)",
+    )
+    subparsers["build"].add_argument(
+        "program", nargs="*", metavar="PROGRAM", help="only these", choices=[[], *BUILT_PROGRAMS]
     )
     return parser
 
@@ -99,7 +103,8 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _build(options: argparse.Namespace) -> int:
-    programs = find_profile(options.profile).programs()
+    programs = [BUILT_PROGRAMS[name] for name in options.program]
+    programs = programs or list(find_profile(options.profile).programs())
     ensure_built(programs)
     for program in programs:
         answer(f"{program.name} {program.version} {program.path}")

@@ -7,9 +7,14 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from modelcache_testbed.errors import ProgramMissingError
 from modelcache_testbed.folders import cache_folder, modules_folder
+from modelcache_testbed.gobuild import ensure_built
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 KUBERNETES_VERSION = "v1.36.3"
 ETCD_VERSION = "v3.6.16"
@@ -103,6 +108,24 @@ HELM = Program(
 )
 
 
+BUILT_PROGRAMS: Mapping[str, Program] = {
+    program.name: program
+    for program in (
+        ETCD,
+        KUBE_APISERVER,
+        KUBE_CONTROLLER_MANAGER,
+        KUBE_SCHEDULER,
+        KUBELET,
+        KUBE_PROXY,
+        CONTAINERD,
+        CONTAINERD_SHIM,
+        CTR,
+        COREDNS,
+        HELM,
+    )
+}
+
+
 def find_program(name: str, python_package: str) -> Path:
     """Find a program that a Python package carries: beside this Python, else on the PATH."""
     beside = Path(sys.executable).parent / name
@@ -113,6 +136,12 @@ def find_program(name: str, python_package: str) -> Path:
         return Path(found)
     message = f"{name} is not on this machine; the Python package {python_package} carries it"
     raise ProgramMissingError(message)
+
+
+def helm() -> Path:
+    """Return Helm, building it first if the cache lacks it."""
+    ensure_built([HELM])
+    return HELM.path
 
 
 def kubectl() -> Path:
