@@ -21,3 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from modelcache_agent.__main__ import main as run_agent  # noqa: PLC0415
 
     return run_agent(given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
