@@ -85,11 +85,15 @@ def is_volume_id(name: str) -> bool:
 
 def find_folders(pods: Path) -> Iterator[VolumeFolder]:
     """All folders of volumes, half-made ones too. Those that vanish meanwhile are left out."""
-    for pod in _list(pods):
-        if is_uid(pod.name):
-            for volume in _list(pod):
-                if is_volume_id(volume.name) and volume.is_dir() and not volume.is_symlink():
-                    yield VolumeFolder(volume)
+    for pod in find_pods(pods):
+        for volume in _list(pod):
+            if is_volume_id(volume.name) and volume.is_dir() and not volume.is_symlink():
+                yield VolumeFolder(volume)
+
+
+def find_pods(pods: Path) -> Iterator[Path]:
+    """The folder of each pod that has or had a volume."""
+    return (path for path in _list(pods) if is_uid(path.name))
 
 
 def find_gone(pods: Path) -> Iterator[Path]:

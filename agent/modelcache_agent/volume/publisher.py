@@ -22,6 +22,7 @@ from modelcache_agent.volume.folders import (
     VolumeFolder,
     find_folders,
     find_gone,
+    find_pods,
     give_notice,
     make_gone_path,
     write_readable,
@@ -99,7 +100,8 @@ class Publisher:
             _remove_mount(target)
             for folder in list(find_folders(self._layout.pods)):
                 if folder.root.name == volume_id:
-                    self._remove(folder)
+                    self._move_away(folder)
+            self._remove_gone()
         _log.info("unpublished volume=%s", volume_id)
 
     def sweep(self) -> None:
@@ -108,11 +110,10 @@ class Publisher:
         Where the kubelet's folder of pods is not there, nobody can tell, and all stay.
         """
         with self._lock:
-            for path in find_gone(self._layout.pods):
-                _remove_tree(path)
             if self._kubelet_pods.is_dir():
                 for folder in list(find_folders(self._layout.pods)):
                     self._sweep_one(folder)
+            self._remove_gone()
 
     def _sweep_one(self, folder: VolumeFolder) -> None:
         try:
@@ -121,10 +122,10 @@ class Publisher:
             _log.error("volume=%s: its record cannot be read: %s", folder.key, error)
             return
         if record is None:
-            self._remove(folder)
+            self._move_away(folder)
         elif not Path(record.target_path).parent.is_dir():
             _log.warning("volume=%s: the kubelet knows it no more", folder.key)
-            self._remove(folder)
+            self._move_away(folder)
 
     def _check_store(self) -> None:
         if not self._layout.about.is_file():
@@ -170,7 +171,7 @@ class Publisher:
             unmount(target)
             raise VolumeNotNowError("the mount did not become visible read-only")
 
-    def _remove(self, folder: VolumeFolder) -> None:
+    def _move_away(self, folder: VolumeFolder) -> None:
         """In one rename, so that the agent never sees or fills a half of it."""
         unmount(folder.staging)
         for number in itertools.count():
@@ -179,12 +180,18 @@ class Publisher:
                 break
         self._step("rename")
         folder.root.rename(gone)
+
+    def _remove_gone(self) -> None:
+        """What was moved away, in this life or an earlier one, and folders of pods left empty."""
         self._step("remove")
-        _remove_tree(gone)
-        # Unless another volume of the pod is still there.
-        with contextlib.suppress(OSError):
-            folder.root.parent.rmdir()
-        give_notice(self._layout.pods)
+        for path in find_gone(self._layout.pods):
+            _remove_tree(path)
+        for path in find_pods(self._layout.pods):
+            # Unless there is a volume in it.
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        if self._layout.pods.is_dir():
+            give_notice(self._layout.pods)
 
 
 def _first_progress(record: VolumeRecord) -> VolumeProgress:
