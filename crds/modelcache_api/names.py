@@ -121,6 +121,14 @@ class Tier(StrEnum):
     DISK = "Disk"
 
 
+class EntryOrigin(StrEnum):
+    """Why a node should hold a version. Written by the operator into CacheNodes."""
+
+    PLACEMENT = "Placement"
+    # A pod that landed there reads it: for the pod's life, where nothing placed needs the room.
+    DEMAND = "Demand"
+
+
 class EntryState(StrEnum):
     """How far an agent is with one entry of its CacheNode. Written by the agent."""
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from modelcache_api.names import EntryOrigin
 from modelcache_operator.decide.world import CacheNodeView, NodeName, ObjectKey, Uid
 
 _NOTHING: frozenset[ObjectKey] = frozenset()
@@ -40,6 +41,8 @@ class Assignments:
         for cache_node in cache_nodes:
             given_up = {entry.uid for entry in cache_node.spec.entries if entry.evictable}
             for ref in cache_node.spec.caches:
+                if ref.origin is not EntryOrigin.PLACEMENT:
+                    continue
                 key = ObjectKey(ref.namespace, ref.name)
                 known = self._by_cache.get(key) or Assignment(Uid(ref.stable_uid))
                 added = frozenset({cache_node.name})

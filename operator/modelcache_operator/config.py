@@ -40,6 +40,8 @@ class OperatorConfig:
     agent_lost_after_seconds: float
     lease_list_interval_seconds: float
     silence_limit_seconds: float
+    gate_timeout_seconds: float
+    node_ready_timeout_seconds: float
     workers: int
     api_writes_per_second: float
     source_policy: Path | None
@@ -163,6 +165,18 @@ _OPTIONS: Final = {
     ),
     "silence_limit_seconds": _Option(
         "--silence-limit", "600s", _parse_seconds, "without the API server until /healthz is red"
+    ),
+    "gate_timeout_seconds": _Option(
+        "--gate-timeout",
+        "30s",
+        _parse_seconds,
+        "that a pod with placement required waits for a node that fetches its model",
+    ),
+    "node_ready_timeout_seconds": _Option(
+        "--node-ready-timeout",
+        "300s",
+        _parse_seconds,
+        "that a fresh node with the taint agent-not-ready waits for models of copies All",
     ),
     "workers": _Option("--workers", "8", _parse_positive, "keys worked on at once"),
     "api_writes_per_second": _Option(

@@ -27,6 +27,7 @@ from modelcache_operator.adapters.keyed_data import KubeKeyedData
 from modelcache_operator.adapters.login import read_login
 from modelcache_operator.adapters.manifest_store import ConfigMapManifests
 from modelcache_operator.adapters.metrics import OperatorMetrics
+from modelcache_operator.adapters.pod_watch import watch_pods
 from modelcache_operator.adapters.relist import Relister
 from modelcache_operator.adapters.token_bucket import TokenBucket
 from modelcache_operator.adapters.watch_cache import WatchCache
@@ -51,6 +52,8 @@ from modelcache_operator.reconcile import Reconciler
 from modelcache_operator.reconcilers.caches import CacheReconciler
 from modelcache_operator.reconcilers.nodes import NodeReconciler
 from modelcache_operator.reconcilers.orphans import OrphanSweep
+from modelcache_operator.reconcilers.pods import PodReconciler
+from modelcache_operator.reconcilers.taints import TaintWarden
 from modelcache_operator.reconcilers.versions import VersionReconciler
 from modelcache_operator.resolving import Resolver
 from modelcache_operator.routing import Router
@@ -154,6 +157,7 @@ class _Program:
                 _log.info("the cluster is listed; watching")
                 self._informer.start()
                 group.create_task(self._relister.run(), name="relist")
+                group.create_task(watch_pods(self._kube, self._cache), name="pods")
                 group.create_task(self._lead(), name="leadership")
         except* StartupError as failures:
             raise StartupError(str(failures.exceptions[0])) from failures
@@ -249,11 +253,14 @@ class _Program:
             random.uniform,
             queue.add,
         )
+        taint_seconds = config.node_ready_timeout_seconds
+        taints = TaintWarden(cache, memory, writer, clock, taint_seconds)
         reconciler = Reconciler(
             VersionReconciler(cache, memory, writer, events, clock, resolver, manifests),
             CacheReconciler(cache, memory, router, writer, events, clock),
-            NodeReconciler(cache, memory, router, writer, events, clock),
+            NodeReconciler(cache, memory, router, writer, events, clock, taints),
             OrphanSweep(cache, manifests),
+            PodReconciler(cache, memory, writer, events, clock, config.gate_timeout_seconds),
         )
         lister = AgentLeaseLister(
             self._kube,

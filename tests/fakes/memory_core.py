@@ -38,6 +38,8 @@ from modelcache_operator.reconcile import Reconciler
 from modelcache_operator.reconcilers.caches import CacheReconciler
 from modelcache_operator.reconcilers.nodes import NodeReconciler
 from modelcache_operator.reconcilers.orphans import OrphanSweep
+from modelcache_operator.reconcilers.pods import PodReconciler
+from modelcache_operator.reconcilers.taints import TaintWarden
 from modelcache_operator.reconcilers.versions import VersionReconciler
 from modelcache_operator.resolving import Resolver
 from modelcache_operator.routing import Router
@@ -48,6 +50,7 @@ _KINDS = {
     "ModelCacheView": ObservedKind.MODEL_CACHES,
     "CacheNodeView": ObservedKind.CACHE_NODES,
     "NodeView": ObservedKind.NODES,
+    "PodView": ObservedKind.PODS,
 }
 
 
@@ -140,11 +143,13 @@ class MemoryCore:
             self.queue.add,
         )
         shared = (world, world, self.clock)
+        taints = TaintWarden(self.cache, self.memory, world, self.clock, 300.0)
         self.reconciler = Reconciler(
             VersionReconciler(self.cache, self.memory, *shared, self.resolver, world.manifests),
             CacheReconciler(self.cache, self.memory, self.router, *shared),
-            NodeReconciler(self.cache, self.memory, self.router, *shared),
+            NodeReconciler(self.cache, self.memory, self.router, *shared, taints),
             OrphanSweep(self.cache, world.manifests),
+            PodReconciler(self.cache, self.memory, *shared, 30.0),
         )
         self.runs: Counter[str] = Counter()
 
@@ -190,6 +195,7 @@ class MemoryWorld:
         self.leases: dict[NodeName, AgentLeaseView] = {}
         self.writes: Counter[str] = Counter()
         self.events: list[EventNote] = []
+        self.lifted: dict[str, str | None] = {}
         self.states: dict[tuple[str, str], EntryState] = {}
         self._version = 0
         for kind in ObservedKind:
@@ -304,6 +310,20 @@ class MemoryWorld:
         assert present is not None
         kept = {key: value for key, value in present.labels.items() if key not in keys}
         self.show(replace(present, labels=kept))
+
+    async def lift_gate(self, pod, require):
+        self.writes["gate"] += 1
+        self.show(replace(pod, is_gated=False, constraints=None))
+        self.lifted[pod.key.name] = require
+        return True
+
+    async def lift_taint(self, node):
+        self.writes["taint"] += 1
+        present = self.cache.node(node.name)
+        assert present is not None
+        kept = tuple(t for t in present.taints if t.key != "modelcache.io/agent-not-ready")
+        self.show(replace(present, taints=kept))
+        return True
 
     async def delete_cache_node(self, cache_node):
         self.writes["cache node deletion"] += 1

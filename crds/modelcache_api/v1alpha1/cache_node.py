@@ -8,7 +8,7 @@ from pydantic import Field
 
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_MESSAGE_LENGTH
 from modelcache_api.markers import Column, ListType, Rule
-from modelcache_api.names import EntryState, Tier
+from modelcache_api.names import EntryOrigin, EntryState, Tier
 from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Conditions, Count, Digest, Kind, Name
 
 Uid = Annotated[str, Field(min_length=1, max_length=64)]
@@ -42,14 +42,24 @@ class EntrySpec(ApiModel):
             "enough other copies are ready."
         ),
     ] = False
+    origin: Annotated[
+        EntryOrigin,
+        Field(
+            description="Placement: a ModelCache is placed here. Demand: a pod on the node reads "
+            "it, and the entry goes with the pod."
+        ),
+    ] = EntryOrigin.PLACEMENT
 
 
 class CacheRef(ApiModel):
-    """A ModelCache that placed a copy on the node."""
+    """A ModelCache that is placed on the node, or that a pod there reads."""
 
     namespace: Annotated[Name, Field(description="Namespace of the ModelCache.")]
     name: Annotated[Name, Field(description="Name of the ModelCache.")]
     stable_uid: Annotated[Uid, Field(description="UID of its stable ModelVersion.")]
+    origin: Annotated[
+        EntryOrigin, Field(description="Whether it is placed here, or asked for by a pod.")
+    ] = EntryOrigin.PLACEMENT
 
 
 class CacheNodeSpec(ApiModel):

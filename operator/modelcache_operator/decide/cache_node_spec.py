@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from modelcache_api.names import EntryOrigin
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheRef, EntrySpec
+from modelcache_operator.decide.demand import DemandedCopy
 from modelcache_operator.decide.placement import Books, tie_break
 from modelcache_operator.decide.world import ModelVersionView, NodeName, ObjectKey, Uid
 
@@ -20,11 +22,14 @@ class PlacedCopy:
     may_be_evicted: bool
 
 
-def make_cache_node_spec(node_uid: Uid, copies: Iterable[PlacedCopy]) -> CacheNodeSpec:
+def make_cache_node_spec(
+    node_uid: Uid, copies: Iterable[PlacedCopy], demands: Iterable[DemandedCopy] = ()
+) -> CacheNodeSpec:
     """The whole spec, sorted. Versions that are not resolved have nothing to fetch yet.
 
     ModelCaches that refer to one ModelVersion share an entry, which may be evicted only if each
-    of them allows it.
+    of them allows it. What pods read besides is added, and may always be evicted: where their
+    volumes are mounted the agent protects it.
     """
     entries: dict[str, EntrySpec] = {}
     caches = []
@@ -36,17 +41,23 @@ def make_cache_node_spec(node_uid: Uid, copies: Iterable[PlacedCopy]) -> CacheNo
         if shared is not None and not shared.evictable:
             entry = shared
         entries[entry.uid] = entry
-        caches.append(
-            CacheRef(
-                namespace=copy.cache.namespace,
-                name=copy.cache.name,
-                stable_uid=copy.version.uid,
-            )
-        )
+        caches.append(_refer(copy.cache, copy.version, EntryOrigin.PLACEMENT))
+    for demand in demands:
+        entry = _make_entry(PlacedCopy(demand.cache, demand.version, may_be_evicted=True))
+        if entry is None:
+            continue
+        entries.setdefault(entry.uid, entry.model_copy(update={"origin": EntryOrigin.DEMAND}))
+        caches.append(_refer(demand.cache, demand.version, EntryOrigin.DEMAND))
     return CacheNodeSpec(
         node_uid=node_uid,
         entries=tuple(entries[uid] for uid in sorted(entries)),
         caches=tuple(sorted(caches, key=lambda ref: (ref.namespace, ref.name))),
+    )
+
+
+def _refer(cache: ObjectKey, version: ModelVersionView, origin: EntryOrigin) -> CacheRef:
+    return CacheRef(
+        namespace=cache.namespace, name=cache.name, stable_uid=version.uid, origin=origin
     )
 
 

@@ -12,6 +12,7 @@ from modelcache_operator.decide.eligibility import Demand
 from modelcache_operator.decide.events import cache_events
 from modelcache_operator.decide.placement import ALL_COPIES, PlacementPlan, place
 from modelcache_operator.decide.world import ModelCacheView, ModelVersionView, ObjectKey
+from modelcache_operator.held_version import find_held_version, find_named_version
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.clock import Clock
 from modelcache_operator.ports.cluster import ClusterWriter
@@ -38,8 +39,8 @@ class CacheReconciler:
         if cache is None or cache.is_deleted:
             self._release(key)
             return Requeue()
-        named = self._named_version(cache)
-        held = self._version_to_hold(cache, named)
+        named = find_named_version(cache, self.world)
+        held = find_held_version(key, self.world, self.memory.assignments)
         facts = self._place(cache, named, held) if held else self._hold_nothing(cache, named)
         status = make_cache_status(facts, self.clock.now())
         if await self.writer.put_cache_status(cache, status):
@@ -50,20 +51,6 @@ class CacheReconciler:
         self.memory.unsatisfied.discard(key)
         nodes = self.memory.assignments.drop(key)
         self.router.on_nodes_reassigned(nodes, frees_room=True)
-
-    def _named_version(self, cache: ModelCacheView) -> ModelVersionView | None:
-        name = ObjectKey(cache.key.namespace, cache.spec.stable.model_version)
-        version = self.world.model_version_named(name)
-        return None if version is None or version.is_deleted else version
-
-    def _version_to_hold(
-        self, cache: ModelCacheView, named: ModelVersionView | None
-    ) -> ModelVersionView | None:
-        """The named version once it is resolved; until then the one that is held already."""
-        if named is not None and named.status.source_digest is not None:
-            return named
-        placed = self.memory.assignments.of(cache.key)
-        return self.world.model_version(placed.version) if placed else None
 
     def _place(
         self, cache: ModelCacheView, named: ModelVersionView | None, held: ModelVersionView
@@ -88,7 +75,8 @@ class CacheReconciler:
             before.nodes <= plan.nodes and before.evictable >= evictable
         )
         self.router.on_nodes_reassigned(changed, frees_room=frees_room)
-        return CacheFacts(cache, named, tally, plan.shortage)
+        demanded = len(self.memory.demands.nodes_of(cache.key))
+        return CacheFacts(cache, named, tally, plan.shortage, demanded)
 
     def _remember_shortage(self, cache: ModelCacheView, plan: PlacementPlan) -> None:
         wants_any_node = cache.spec.placement.copies == ALL_COPIES
@@ -101,4 +89,5 @@ class CacheReconciler:
         self._release(cache.key)
         copies = cache.spec.placement.copies
         wanted = copies if isinstance(copies, int) else 0
-        return CacheFacts(cache, named, CopyTally(wanted, ()), None)
+        demanded = len(self.memory.demands.nodes_of(cache.key))
+        return CacheFacts(cache, named, CopyTally(wanted, ()), None, demanded)

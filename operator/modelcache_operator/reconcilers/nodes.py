@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from modelcache_operator.decide.cache_node_spec import PlacedCopy, make_cache_node_spec
+from modelcache_operator.decide.demand import DemandedCopy, choose_demands
 from modelcache_operator.decide.events import node_events
 from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.node_status import labels_to_remove, make_node_conditions
 from modelcache_operator.decide.world import CacheNodeView, NodeName
+from modelcache_operator.held_version import find_held_version
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.clock import Clock
 from modelcache_operator.ports.cluster import ClusterWriter
 from modelcache_operator.ports.telling import EventSink
 from modelcache_operator.ports.world import ObservedWorld
+from modelcache_operator.reconcilers.taints import TaintWarden
 from modelcache_operator.routing import Router
 from modelcache_operator.workqueue import Requeue
 
@@ -29,6 +32,7 @@ class NodeReconciler:
     writer: ClusterWriter
     events: EventSink
     clock: Clock
+    taints: TaintWarden
 
     async def reconcile(self, name: NodeName) -> Requeue:
         """Safe to call at any time, any number of times."""
@@ -45,10 +49,27 @@ class NodeReconciler:
             cache_node = None
         if node.is_deleted or (cache_node is None and liveness is Liveness.ABSENT):
             return Requeue()
-        spec = make_cache_node_spec(node.uid, self._copies_on(name))
+        spec = make_cache_node_spec(node.uid, self._copies_on(name), self._demands_on(name))
         await self.writer.put_cache_node(node, cache_node, spec)
         await self._report(name, liveness)
-        return Requeue()
+        return await self.taints.look(name)
+
+    def _demands_on(self, name: NodeName) -> tuple[DemandedCopy, ...]:
+        """What the node's pods read beyond what is placed there; remembered for others to see."""
+        book = self.memory.books.all().get(name)
+        pods = tuple(self.world.pods_on(name)) if book is not None else ()
+        demands: tuple[DemandedCopy, ...] = ()
+        if book is not None and pods:
+            assignments = self.memory.assignments
+            demands = choose_demands(
+                pods,
+                assignments.on(name),
+                lambda key: find_held_version(key, self.world, assignments),
+                book,
+            )
+        changed = self.memory.demands.put(name, {one.cache: one.version.uid for one in demands})
+        self.router.on_demand(changed)
+        return demands
 
     async def _report(self, name: NodeName, liveness: Liveness) -> None:
         cache_node = self.world.cache_node(name)
@@ -60,7 +81,8 @@ class NodeReconciler:
 
     async def _clean_up(self, name: NodeName, cache_node: CacheNodeView | None) -> None:
         """The Node is gone for good. Owners do the same, but later and not on every cluster."""
-        caches = self.memory.assignments.drop_node(name)
+        caches = self.memory.assignments.drop_node(name) | self.memory.demands.put(name, {})
+        self.taints.forget(name)
         self.router.on_node_gone(name, caches)
         if cache_node is not None:
             await self.writer.delete_cache_node(cache_node)
