@@ -1,9 +1,9 @@
 {{/* The node that a token is bound to, as the API server says; empty without one. */}}
 {{- define "modelcache.claims" -}}
 - name: node
-  expression: request.userInfo.extra[?'authentication.kubernetes.io/node-name'][?0].orValue('')
+  expression: request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][?0].orValue('')
 - name: nodeUid
-  expression: request.userInfo.extra[?'authentication.kubernetes.io/node-uid'][?0].orValue('')
+  expression: request.userInfo.?extra[?'authentication.kubernetes.io/node-uid'][?0].orValue('')
 {{- end }}
 
 {{/* Labels before and after. */}}
@@ -29,7 +29,7 @@ request.userInfo.username in [
   expression: "!({{ include "modelcache.isAccount" . }})"
 {{- range .root.Values.guards.exemptGroups }}
 - name: exempt-{{ . | replace ":" "-" | lower }}
-  expression: "!('{{ . }}' in request.userInfo.groups)"
+  expression: "!('{{ . }}' in request.userInfo.?groups.orValue([]))"
 {{- end }}
 {{- end }}
 
