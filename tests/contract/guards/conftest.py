@@ -129,6 +129,13 @@ def _create_cache_nodes(guarded: Guarded) -> None:
 
 def _await_guards(guarded: Guarded) -> None:
     """A policy is in force some moments after it was made; each must refuse something once."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "probe"},
+        "spec": {"containers": [{"name": "c", "image": "c"}]},
+    }
+    guarded.admin.create(f"/api/v1/namespaces/{TENANT}/pods", pod)
     wait_until(lambda: all(map(is_refused, _probes(guarded))), seconds=30, what="the guards")
     node = guarded.node("g1")["metadata"]["labels"]
     probes = {key: None for key in node if "probe" in key}
@@ -142,6 +149,7 @@ def _probes(guarded: Guarded) -> list[Callable[[], object]]:
     # Something new each time: what was let through before is no change any more.
     word, number = secrets.token_hex(4), secrets.randbelow(200)
     node, other = "/api/v1/nodes/g1", f"{API}/cachenodes/g2/status"
+    pod = f"/api/v1/namespaces/{TENANT}/pods/probe"
     return [
         lambda: guarded.tenant.patch(node, labelled(**{f"cache.modelcache.io/probe-{word}": "x"})),
         lambda: guarded.operator.patch(node, labelled(**{f"probe-{word}": "x"})),
@@ -149,6 +157,7 @@ def _probes(guarded: Guarded) -> list[Callable[[], object]]:
         lambda: guarded.agent.create(LEASES, lease(f"probe-{word}")),
         lambda: guarded.agent.patch(other, {"status": {"models": number}}),
         lambda: guarded.tenant.patch(other, {"status": {"models": number + 1}}),
+        lambda: guarded.operator.patch(pod, labelled(probe=word)),
     ]
 
 

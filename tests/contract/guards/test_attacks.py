@@ -7,6 +7,7 @@ import pytest
 from contract.guards.conftest import API, KEY, LEASES, POLICY, labelled, lease
 from fakes.helm import NAMESPACE
 from modelcache_testbed.errors import ApiError
+from modelcache_testbed.kube_api import MERGE_PATCH
 from modelcache_testbed.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -164,6 +165,48 @@ def test_the_operator_lifts_the_taint_of_a_fresh_node_and_no_other(guarded):
         guarded.operator.patch(OTHER, spec(taints=[TAINT, own]))
     assert guarded.node("g2")["spec"]["taints"] == [TAINT]
     guarded.admin.patch(OTHER, spec(taints=[]))
+
+
+OUR_GATE, OTHER_GATE = {"name": "modelcache.io/placement"}, {"name": "team.example/quota"}
+PODS = "/api/v1/namespaces/tenant/pods"
+STRATEGIC = "application/strategic-merge-patch+json"
+TERMS = [{"matchExpressions": [{"key": KEY, "operator": "Exists"}]}]
+AFFINITY = {
+    "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": TERMS}}
+}
+
+
+def gated(name, *gates):
+    container = {"name": "main", "image": "app:1"}
+    return named("Pod", name, spec={"containers": [container], "schedulingGates": list(gates)})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(spec(containers=[{"name": "main", "image": "evil"}]), id="another image"),
+        pytest.param({"metadata": {"labels": {"a": "b"}}}, id="a label"),
+        pytest.param({"metadata": {"annotations": {"a": "b"}}}, id="an annotation"),
+        pytest.param({"spec": {"schedulingGates": []}}, id="another's gate"),
+        pytest.param(
+            {"spec": {"schedulingGates": [OTHER_GATE], "nodeSelector": {"a": "b"}}},
+            id="a node selector",
+        ),
+    ],
+)
+def test_the_operator_lifts_its_own_gate_and_nothing_else(guarded, fresh_name, body):
+    guarded.tenant.create(PODS, gated(fresh_name, OTHER_GATE, OUR_GATE))
+    with pytest.raises(ApiError, match="nothing but its own scheduling gate"):
+        # By name within lists, so that nothing else of the container is touched.
+        merge = STRATEGIC if "containers" in body.get("spec", {}) else MERGE_PATCH
+        guarded.operator._call("PATCH", f"{PODS}/{fresh_name}", body, merge)
+    lift = {"schedulingGates": [OTHER_GATE], "affinity": AFFINITY}
+    guarded.operator.patch(f"{PODS}/{fresh_name}", spec(**lift))
+    assert guarded.admin.get(f"{PODS}/{fresh_name}")["spec"]["schedulingGates"] == [OTHER_GATE]
+    # Now it has no business there any more.
+    with pytest.raises(ApiError, match="only to pods with the scheduling gate"):
+        guarded.operator.patch(f"{PODS}/{fresh_name}", {"metadata": {"labels": {"a": "b"}}})
+    guarded.tenant.delete(f"{PODS}/{fresh_name}")
 
 
 def test_status_of_users_objects_is_the_operators(guarded):
