@@ -169,6 +169,8 @@ class Router:
             if _verified_content(before.get(uid)) != _verified_content(after.get(uid)):
                 self._look_at_version(uid)
         has_room = old is None or new is None or _tiers(old) != _tiers(new)
+        if has_room and any(self._world.pods_on(name)):
+            self._queue.add(node_key(name))
         if has_room or any(_is_evicted(after.get(uid)) for uid in moved):
             self.look_at_unsatisfied()
 
