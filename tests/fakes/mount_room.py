@@ -14,6 +14,7 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 READER_UID = 65532
 _CLONE_NEWNS = 0x20000
@@ -23,9 +24,7 @@ _CLONE_NEWNS = 0x20000
 class MountRoom:
     """Everybody may walk through `folder`, so that readers of other users can be tried."""
 
-    folder: Path = field(
-        default_factory=lambda: Path(tempfile.mkdtemp(prefix="mr-", dir="/tmp"))
-    )
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="mr-", dir="/tmp")))
     keeper: subprocess.Popen | None = None
 
     @property
@@ -36,7 +35,7 @@ class MountRoom:
     def kubelet(self) -> Path:
         return self.folder / "kubelet"
 
-    def __enter__(self) -> MountRoom:
+    def __enter__(self) -> Self:
         self.folder.chmod(0o755)
         self.store.mkdir()
         (self.kubelet / "pods").mkdir(parents=True)
@@ -75,7 +74,7 @@ class MountRoom:
         pid = os.fork()
         if pid == 0:
             try:
-                with open(f"/proc/{self.keeper.pid}/ns/mnt", "rb") as namespace:
+                with Path(f"/proc/{self.keeper.pid}/ns/mnt").open("rb") as namespace:
                     assert ctypes.CDLL(None).setns(namespace.fileno(), _CLONE_NEWNS) == 0
                 work()
             except BaseException as error:  # noqa: BLE001 - a child must not return into pytest

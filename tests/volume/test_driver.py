@@ -113,7 +113,9 @@ def test_two_volumes_of_one_pod_are_two(kubelet, room):
         pytest.param({"volume_id": "../../x"}, "volume id", id="a volume id with a path in it"),
         pytest.param({"target": "/etc"}, "not below", id="C38 a mount elsewhere"),
         pytest.param(
-            {"context": POD.context | {"modelcache.io/cache": "x" * 300}}, "longer", id="a long name"
+            {"context": POD.context | {"modelcache.io/cache": "x" * 300}},
+            "longer",
+            id="a long name",
         ),
     ],
 )
@@ -174,7 +176,9 @@ def test_mounts_and_readers_outlive_the_driver(kubelet, room, number):
 
 def test_unpublishing_a_mount_that_is_in_use_ends_all_the_same(kubelet, room):
     target = kubelet.publish(POD)
-    sleeper = room.start("sh", "-c", f"cd {target}; echo in; read _", stdin=-1, stdout=-1, text=True)
+    sleeper = room.start(
+        "sh", "-c", f"cd {target}; echo in; read _", stdin=-1, stdout=-1, text=True
+    )
     assert sleeper.stdout.readline() == "in\n"
     kubelet.unpublish(POD)
     assert room.mounts() == []

@@ -149,7 +149,9 @@ def _make_wish(volume: Volume, known: Mapping[tuple[str, str], str]) -> Wish:
     cache = None if refusal else CacheKey(namespace=volume.namespace, name=name)
     if volume.is_filled:
         return Wish(volume, cache, volume.bound_uid)
-    return Wish(volume, cache, known.get((volume.namespace, name)), refusal)
+    if refusal is not None:
+        return Wish(volume, refusal=refusal)
+    return Wish(volume, cache, known.get((volume.namespace, name)))
 
 
 def _parse_name(volume: Volume) -> tuple[str, str | None]:

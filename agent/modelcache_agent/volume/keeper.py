@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
 
 from modelcache_agent.decide.volumes import Volume, VolumeView
 from modelcache_agent.tiers.disk import DiskStore
@@ -17,6 +19,7 @@ from modelcache_api.conditions import truncate
 from modelcache_api.manifest import ContentDigest
 from modelcache_api.names import Reason, VolumeState
 
+_Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
 # The volume was taken away while we worked on it.
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR})
@@ -28,6 +31,7 @@ class VolumeKeeper:
 
     store: DiskStore
     _told: dict[str, VolumeProgress] = field(default_factory=dict)
+    _damaged: set[Path] = field(default_factory=set)
 
     def look(self) -> tuple[Volume, ...]:
         """All volumes, by key. One whose record is damaged still protects what it shows."""
@@ -43,12 +47,8 @@ class VolumeKeeper:
             self._tell(view.key, self._fill(view) if view.filling is not None else _progress(view))
 
     def _look_at(self, folder: VolumeFolder) -> Volume | None:
-        record, binding = None, None
-        try:
-            record = read_record(folder.record)
-            binding = read_binding(folder.bound)
-        except (OSError, ValueError) as error:
-            _log.error("volume=%s cannot be read: %s", folder.key, error)
+        record = self._read(read_record, folder.record)
+        binding = self._read(read_binding, folder.bound)
         if record is None and binding is None:
             return None
         return Volume(
@@ -60,6 +60,16 @@ class VolumeKeeper:
             bound_digest=ContentDigest(binding.digest) if binding else None,
             is_filled=folder.model.is_dir(),
         )
+
+    def _read(self, read: Callable[[Path], _Value | None], path: Path) -> _Value | None:
+        """What the file says; a damaged one is told of once."""
+        try:
+            return read(path)
+        except (OSError, ValueError) as error:
+            if path not in self._damaged:
+                self._damaged.add(path)
+                _log.error("%s is damaged: %s", path, error)
+            return None
 
     def _folder(self, key: str) -> VolumeFolder:
         return VolumeFolder(self.store.layout.pods / key)
