@@ -13,6 +13,8 @@ PROFILE ?= control-plane
 TESTBED := $(RUN) -m modelcache_testbed
 K ?=
 DEFLAKE_ROUNDS ?= 10
+CYCLONEDX ?= cyclonedx-bom==7.3.0
+REGISTRY ?=
 HYPOTHESIS_PROFILE ?= default
 export HYPOTHESIS_PROFILE
 
@@ -66,6 +68,30 @@ gen-check: setup
 lock: setup ## Refresh the lock of dependencies.
 	@$(BIN)/uv pip compile --quiet pyproject.toml --all-extras --group dev --generate-hashes \
 	  --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/dev.txt
+	@for extra in operator agent; do \
+	  $(BIN)/uv pip compile --quiet pyproject.toml --extra $$extra --constraint requirements/dev.txt --generate-hashes \
+	    --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/$$extra.txt; done
+	@$(BIN)/uv pip compile --quiet requirements/build.in --constraint requirements/dev.txt --generate-hashes \
+	  --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/build.txt
+
+.PHONY: images
+images: setup ## Build the images of operator and agent: with Docker, or without (as root).
+	@$(TESTBED) images
+
+.PHONY: sbom
+sbom: setup ## Write bills of materials of what the images install, to dist/.
+	@mkdir -p dist
+	@for extra in operator agent; do \
+	  $(BIN)/uv tool run --quiet --from $(CYCLONEDX) cyclonedx-py requirements requirements/$$extra.txt \
+	    --pyproject pyproject.toml --mc-type application --output-reproducible -o dist/modelcache-$$extra.cdx.json; done
+
+.PHONY: release-images
+release-images: ## Build for amd64 and arm64, with SBOM and provenance, and push: REGISTRY=host/path.
+	@test -n "$(REGISTRY)" || { echo "name the registry: make release-images REGISTRY=host/path" >&2; exit 1; }
+	@version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml); for name in operator agent; do \
+	  docker buildx build --platform linux/amd64,linux/arm64 --sbom=true --provenance=mode=max --push \
+	    --build-arg VERSION=$$version --build-arg REVISION=$$(git rev-parse HEAD) \
+	    --tag $(REGISTRY)/modelcache/$$name:$$version --file Dockerfile.$$name .; done
 
 .PHONY: verify
 verify: gen-check lint types ## Everything that needs no run: generated files, lint, types, imports.

@@ -101,6 +101,10 @@ class LocalCluster(Cluster):
         """Return the real nodes of the profile ``nodes``."""
         return Fleet(self._instance)
 
+    def load_image(self, archive: Path) -> None:
+        """Bring the images of an archive (docker save, or OCI) into all nodes."""
+        self._profile.load_image(self._instance, archive)
+
     def status(self) -> Mapping[str, int | None]:
         """Return the pid of each component, None for those that do not run."""
         if not self._instance.exists:

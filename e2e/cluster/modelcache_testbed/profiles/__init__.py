@@ -40,6 +40,9 @@ class Profile(Protocol):
     def add_nodes(self, cluster: Cluster, names: Sequence[str]) -> None:
         """Add nodes once the components run, as far as ``prepare`` has not."""
 
+    def load_image(self, instance: Instance, archive: Path) -> None:
+        """Bring the images of an archive into all nodes."""
+
     def kubeconfig(self, instance: Instance) -> Path:
         """Return the administrator's kubeconfig."""
 

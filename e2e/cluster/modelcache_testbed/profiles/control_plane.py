@@ -179,6 +179,11 @@ def add_nodes(cluster: Cluster, names: Sequence[str]) -> None:
         nodes.await_schedulable(cluster.api, name)
 
 
+def load_image(_instance: Instance, _archive: Path) -> None:
+    """Refuse: nothing runs containers."""
+    raise TestbedError("profile control-plane runs no containers: use the profile nodes or kind")
+
+
 def clean_up(_instance: Instance) -> None:
     """Nothing is made but processes and files, and those end with the instance."""
 

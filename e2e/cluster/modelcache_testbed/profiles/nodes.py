@@ -48,6 +48,7 @@ __all__ = [
     "check_machine",
     "clean_up",
     "kubeconfig",
+    "load_image",
     "port_names",
     "prepare",
     "programs",
@@ -157,6 +158,11 @@ def _forwarder(instance: Instance) -> Component:
 
 def add_nodes(_cluster: Cluster, _names: Sequence[str]) -> None:
     """Nodes come with the components."""
+
+
+def load_image(instance: Instance, archive: Path) -> None:
+    """Bring the images of an archive into all nodes."""
+    Fleet(instance).load_image(archive)
 
 
 def clean_up(instance: Instance) -> None:

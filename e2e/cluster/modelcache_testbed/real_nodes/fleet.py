@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from modelcache_testbed.certificates import KeyPair
     from modelcache_testbed.components import Component
     from modelcache_testbed.instance import Instance
 
@@ -95,6 +96,8 @@ class Fleet:
             for cgroup in (node.cgroup, node.daemons_cgroup):
                 cgroups.remove(cgroup)
             shutil.rmtree(node.folder)
+            for pair in self._credentials(node):
+                pair.certificate.unlink()  # it names the address, which is not used again
             record = self._instance.read()
             del record.settings[_INDEXES][name]
             self._instance.write(record)
@@ -165,9 +168,13 @@ class Fleet:
     def _kubeconfig(self, node: RealNode) -> Path:
         return node.settings / "kubelet.kubeconfig"
 
+    def _credentials(self, node: RealNode) -> tuple[KeyPair, KeyPair]:
+        """Return the pairs that the node's kubelet asks with, and answers with."""
+        return self._layout.pair(f"node-{node.name}"), self._layout.pair(f"kubelet-{node.name}")
+
     def _write_credentials(self, node: RealNode) -> None:
         keys = self._layout.keys
-        client, serving = (self._layout.pair(f"{kind}-{node.name}") for kind in ("node", "kubelet"))
+        client, serving = self._credentials(node)
         authority = CertificateAuthority.load(keys, "ca")
         if not client.certificate.exists():
             user = f"system:node:{node.name}"
