@@ -62,7 +62,7 @@ async def add_tainted_node(stage, effect: str = "NoSchedule") -> str:
 async def test_a_fresh_node_is_given_what_it_should_hold(stage):
     await cache_all(stage)
     (fresh,) = await stage.add_nodes(1)
-    await stage.until(lambda: stage.copies(), "4/4")
+    await stage.until(stage.copies, "4/4")
     await stage.until(stage.labels, lambda found: fresh in found)
 
 
@@ -110,7 +110,7 @@ async def test_a_cordon_and_a_drain_take_no_bytes_and_bring_none(stage, tenant):
     await tenant.patch_node(cold, {"unschedulable": True})
     await tenant.delete_pod("reader")
     await stage.apply_cache(copies=3)
-    await stage.until(lambda: stage.copies(), "2/3")
+    await stage.until(stage.copies, "2/3")
     await stage.until(stage.ready, ("True", "Degraded"))
     assert await stage.holders() == set(held)
     assert set(await stage.labels()) == set(held)
@@ -125,7 +125,7 @@ async def test_no_execute_moves_copies_away_unless_it_is_tolerated(stage, tenant
     await stage.apply_cache("tolerant", copies=3, tolerations=[tolerated])
     await stage.until_cached(copies="2/2")
     await stage.until_cached("tolerant", copies="3/3")
-    tainted = sorted(await stage.holders())[0]
+    tainted = min(await stage.holders())
     await tenant.patch_node(tainted, {"taints": [{"key": "work", "effect": "NoExecute"}]})
     await stage.until(stage.holders, lambda found: tainted not in found and len(found) == 2)
     await stage.until_cached(copies="2/2")
