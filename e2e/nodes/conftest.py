@@ -17,7 +17,7 @@ def web(nodes_cluster: Cluster) -> Iterator[WebServers]:
     nodes_cluster.delete_namespace(started.namespace)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own_nodes(nodes_cluster: Cluster) -> LocalCluster:
     """The cluster whose machines tests may take away; skips on a foreign one."""
     if not isinstance(nodes_cluster, LocalCluster):

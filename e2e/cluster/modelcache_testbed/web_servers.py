@@ -86,7 +86,7 @@ class WebServers:
         """The running pods' names by node."""
         listed = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
         return {
-            pod["spec"]["nodeName"]: pod["metadata"]["name"]
+            pod["spec"].get("nodeName", ""): pod["metadata"]["name"]
             for pod in listed
             if "deletionTimestamp" not in pod["metadata"]
         }
