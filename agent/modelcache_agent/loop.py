@@ -132,7 +132,10 @@ class AgentLoop:
     async def _turn(self) -> float | None:
         node = self._memory.cache_node
         survey = await self._thread.call(self._store.survey)
-        volumes = await self._thread.call(self._volumes.look)
+        volumes, leftover_bytes = await self._thread.call(self._volumes.look)
+        survey = replace(
+            survey, pending_release_bytes=survey.pending_release_bytes + leftover_bytes
+        )
         ledger = make_ledger(survey, self._memory.fetches, self._settings.capacity_bytes)
         if node is None:
             await self._serve(make_wishes(volumes, ()), ())

@@ -69,6 +69,12 @@ class MountRoom:
     def start(self, *arguments: str, uid: int | None = None, **options) -> subprocess.Popen:
         return subprocess.Popen(self.command(*arguments, uid=uid), **options)
 
+    def start_program(self, *arguments: str, uid: int | None = None, **options) -> subprocess.Popen:
+        """`modelcache-agent` with these arguments, of this source tree."""
+        command = [sys.executable, "-m", "modelcache_agent.entry", *arguments]
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
+        return self.start(*command, uid=uid, env=env, **options)
+
     def inside(self, work) -> int:
         """Run the work in a forked child within the room; its exit code."""
         pid = os.fork()

@@ -6,10 +6,8 @@ number in the driver's own tables is found.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,12 +112,11 @@ class PlayedKubelet:
 
     def start_driver(self, *extra: str) -> None:
         with self.log.open("ab") as log:
-            self.process = self.room.start(
-                *(sys.executable, "-m", "modelcache_agent.entry", "csi", "--node-name=n1"),
-                *(f"--store={self.room.store}", f"--kubelet-dir={self.room.kubelet}", *extra),
+            self.process = self.room.start_program(
+                *("csi", "--node-name=n1", f"--store={self.room.store}"),
+                *(f"--kubelet-dir={self.room.kubelet}", *extra),
                 stdout=log,
                 stderr=log,
-                env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)},
             )
         wait_until(self._answers, seconds=20, what="the driver to answer")
 

@@ -242,3 +242,39 @@ async def test_a_damaged_record_still_protects_what_is_shown(bench, pods):
         await asyncio.sleep(0.5)
         assert bench.tree("v1").exists()
         assert volume.model == bodies()
+
+
+async def test_C59_bytes_given_up_under_a_pod_are_pending_release_until_its_volume_goes(
+    bench, pods
+):
+    """Damage is the only thing that takes a shown content away; nothing else is evicted for it."""
+    bench.offer("v1", bodies(0, 2 * MIB))
+    bench.offer("v2", bodies(1))
+    async with holding(bench, "v1", "v2", caches={"search/minilm": "v1"}, evictable=True):
+        volume = pods.add(POD)
+        await bench.until(lambda: volume.is_ready, "the volume")
+    damage(bench, volume, "config.json")
+    with (volume.folder.model / "model.safetensors").open("rb") as reader:
+        async with bench.started():
+            bench.cluster.nudge()
+            await bench.until(
+                lambda: bench.cluster.status.tiers[0].pending_release_bytes, "the damage"
+            )
+            assert bench.cluster.status.tiers[0].pending_release_bytes // MIB == 2
+            await bench.until_state("v1", "Cached")
+            assert bench.cluster.status.tiers[0].pending_release_bytes // MIB == 2
+            assert bench.cluster.state("v2")[0] == "Cached"
+            assert reader.read() == bodies(0, 2 * MIB)["model.safetensors"]
+    async with bench.started():
+        bench.cluster.nudge()
+        pods.remove(POD)
+        await bench.until(
+            lambda: bench.cluster.status.tiers[0].pending_release_bytes == 0, "the release"
+        )
+
+
+def damage(bench, volume, path) -> None:
+    """The blob's bytes change under everybody, as a bad disk changes them."""
+    file = volume.folder.model / path
+    file.chmod(0o644)
+    file.write_bytes(b"[]")

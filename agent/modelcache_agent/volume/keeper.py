@@ -13,6 +13,7 @@ from modelcache_agent.decide.volumes import Volume, VolumeView
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.volume.fill import fill
 from modelcache_agent.volume.folders import VolumeFolder, find_folders, write_readable
+from modelcache_agent.volume.leftovers import measure_leftovers
 from modelcache_agent.volume.progress import VolumeProgress, encode_progress
 from modelcache_agent.volume.records import read_binding, read_record
 from modelcache_api.conditions import truncate
@@ -33,13 +34,16 @@ class VolumeKeeper:
     _told: dict[str, VolumeProgress] = field(default_factory=dict)
     _damaged: set[Path] = field(default_factory=set)
 
-    def look(self) -> tuple[Volume, ...]:
-        """All volumes, by key. One whose record is damaged still protects what it shows."""
+    def look(self) -> tuple[tuple[Volume, ...], int]:
+        """All volumes, by key, and the bytes that only they hold.
+
+        One whose record is damaged still protects what it shows.
+        """
         found = (self._look_at(folder) for folder in find_folders(self.store.layout.pods))
         volumes = tuple(volume for volume in found if volume is not None)
         keys = {volume.key for volume in volumes}
         self._told = {key: told for key, told in self._told.items() if key in keys}
-        return volumes
+        return volumes, measure_leftovers(self.store, volumes)
 
     def serve(self, views: Iterable[VolumeView]) -> None:
         """Fill what can be filled, and write what each pod may know."""
