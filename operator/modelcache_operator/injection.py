@@ -17,23 +17,27 @@ from typing import Any, Final
 from modelcache_api import names
 from modelcache_api.v1alpha1.model_cache import ModelCacheStatus
 from modelcache_operator.desired.affinity import build_preferred_terms
+from modelcache_operator.injection_rules import (
+    CONTAINER_LISTS,
+    ENVIRONMENT,
+    MIRROR_ANNOTATION,
+    OS_LABEL,
+    WINDOWS,
+    Raw,
+    annotations_of,
+    containers_of,
+    has_other,
+    has_variable,
+    has_wait,
+    is_our_mount,
+    is_volume_ours,
+    reads,
+    wants_wait,
+)
 from modelcache_operator.json_patch import Operation, add_all, escape_key
-
-Raw = Mapping[str, Any]
 
 INJECTED: Final = "true"
 DEFAULT_TRACK: Final = "stable"
-# The first two are always right; offline mode only together with our own hub cache: an engine
-# that was given another one may want to fill it.
-ENVIRONMENT: Final = {
-    names.ENV_MODEL_PATH: f"{names.MOUNT_PATH}/model",
-    names.ENV_HUB_CACHE: f"{names.MOUNT_PATH}/hub",
-    names.ENV_HUB_OFFLINE: "1",
-}
-CONTAINER_LISTS: Final = ("containers", "initContainers")
-OS_LABEL: Final = "kubernetes.io/os"
-WINDOWS: Final = "windows"
-MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 # No user has to own it: the wait only reads what everybody may read.
 _WAIT_USER: Final = 65532
@@ -122,7 +126,7 @@ def find_cache_name(pod: Raw) -> str | None:
         (spec.get("nodeSelector") or {}).get(OS_LABEL),
     }
     # A mirror pod shows what a kubelet runs already.
-    is_mirror = MIRROR_ANNOTATION in _annotations(pod)
+    is_mirror = MIRROR_ANNOTATION in annotations_of(pod)
     return None if is_windows or is_mirror else name
 
 
@@ -136,10 +140,10 @@ def make_injection(pod: Raw, cache: KnownCache | None, settings: InjectionSettin
         return Injection()
     added: tuple[Operation, ...] = ()
     refused: tuple[str, ...] = ()
-    if names.ANNOTATION_INJECTED not in _annotations(pod):
+    if names.ANNOTATION_INJECTED not in annotations_of(pod):
         refused = tuple(_refusals(pod))
         added = (*_give_volume(pod, name, settings), *_annotate(pod, _marks(refused)))
-    if cache is None or names.ANNOTATION_INJECTED_AFFINITY in _annotations(pod):
+    if cache is None or names.ANNOTATION_INJECTED_AFFINITY in annotations_of(pod):
         return Injection(added, refused)
     placed = tuple(_give_placement(add_all(pod, added), cache))
     return Injection(added + placed, refused)
@@ -154,34 +158,34 @@ def find_track(pod: Raw) -> str:
 def is_placement_required(pod: Raw) -> bool:
     """True if the pod rather waits than starts far from the model."""
     labels = (pod.get("metadata") or {}).get("labels") or {}
-    wish = labels.get(names.LABEL_PLACEMENT) or _annotations(pod).get(names.LABEL_PLACEMENT)
+    wish = labels.get(names.LABEL_PLACEMENT) or annotations_of(pod).get(names.LABEL_PLACEMENT)
     return wish == names.PLACEMENT_REQUIRED
 
 
 def _give_volume(pod: Raw, cache: str, settings: InjectionSettings) -> Iterator[Operation]:
     spec = pod.get("spec") or {}
-    if not _is_volume_ours(spec):
+    if not is_volume_ours(spec):
         return
     if not any(volume["name"] == names.VOLUME_NAME for volume in spec.get("volumes") or ()):
         yield from _append(spec, "/spec", "volumes", [build_volume(cache)])
     for field_name in CONTAINER_LISTS:
         for index, container in enumerate(spec.get(field_name) or ()):
-            if _reads(container):
+            if reads(container):
                 yield from _equip(container, f"/spec/{field_name}/{index}")
-    if _wants_wait(pod) and not _has_wait(spec):
+    if wants_wait(pod) and not has_wait(spec):
         if not spec.get("initContainers"):
             yield _add("/spec/initContainers", [])
         yield _add("/spec/initContainers/0", build_wait_container(settings))
 
 
 def _equip(container: Raw, path: str) -> Iterator[Operation]:
-    if not any(_is_our_mount(mount) for mount in container.get("volumeMounts") or ()):
+    if not any(is_our_mount(mount) for mount in container.get("volumeMounts") or ()):
         yield from _append(container, path, "volumeMounts", [build_mount()])
-    has_foreign_hub = _has_other(container, names.ENV_HUB_CACHE)
+    has_foreign_hub = has_other(container, names.ENV_HUB_CACHE)
     added = [
         {"name": name, "value": value}
         for name, value in ENVIRONMENT.items()
-        if not _has_variable(container, name)
+        if not has_variable(container, name)
         and not (name == names.ENV_HUB_OFFLINE and has_foreign_hub)
     ]
     yield from _append(container, path, "env", added)
@@ -190,16 +194,16 @@ def _equip(container: Raw, path: str) -> Iterator[Operation]:
 def _refusals(pod: Raw) -> Iterator[str]:
     """What the user's own settings stand in the way of; the order is that of the policy."""
     spec = pod.get("spec") or {}
-    if not _is_volume_ours(spec):
+    if not is_volume_ours(spec):
         yield f"volume {names.VOLUME_NAME}"
         return
-    if _wants_wait(pod) and _has_wait(spec):
+    if wants_wait(pod) and has_wait(spec):
         yield f"container {names.WAIT_CONTAINER}"
-    containers = list(_containers(spec))
-    yield from (f"mount in {one['name']}" for one in containers if not _reads(one))
+    containers = list(containers_of(spec))
+    yield from (f"mount in {one['name']}" for one in containers if not reads(one))
     for name in ENVIRONMENT:
         for container in containers:
-            if _reads(container) and _has_other(container, name):
+            if reads(container) and has_other(container, name):
                 yield f"{name} in {container['name']}"
 
 
@@ -235,7 +239,7 @@ def _marks(refused: Sequence[str]) -> dict[str, str]:
 
 
 def _annotate(pod: Raw, marks: Mapping[str, str]) -> Iterator[Operation]:
-    if not _annotations(pod):
+    if not annotations_of(pod):
         yield _add("/metadata/annotations", {})
     for key, value in marks.items():
         yield _add(f"/metadata/annotations/{escape_key(key)}", value)
@@ -251,55 +255,3 @@ def _append(parent: Raw, path: str, field_name: str, items: Sequence[Raw]) -> It
 
 def _add(path: str, value: Any) -> Operation:
     return {"op": "add", "path": path, "value": value}
-
-
-def _annotations(pod: Raw) -> Mapping[str, str]:
-    return (pod.get("metadata") or {}).get("annotations") or {}
-
-
-def _containers(spec: Raw) -> Iterator[Raw]:
-    for field_name in CONTAINER_LISTS:
-        yield from spec.get(field_name) or ()
-
-
-def _is_volume_ours(spec: Raw) -> bool:
-    """True unless the user's own volume bears our name; one of our driver is as good as ours."""
-    taken = [one for one in spec.get("volumes") or () if one["name"] == names.VOLUME_NAME]
-    return all((one.get("csi") or {}).get("driver") == names.CSI_DRIVER for one in taken)
-
-
-def _reads(container: Raw) -> bool:
-    """False where another mount lies at our path or below: it could not be mounted in ours."""
-    return not any(
-        _is_at_our_path(mount["mountPath"]) and not _is_our_mount(mount)
-        for mount in container.get("volumeMounts") or ()
-    )
-
-
-def _is_at_our_path(path: str) -> bool:
-    return path == names.MOUNT_PATH or path.startswith(f"{names.MOUNT_PATH}/")
-
-
-def _is_our_mount(mount: Raw) -> bool:
-    paths = (names.MOUNT_PATH, f"{names.MOUNT_PATH}/")
-    return mount["name"] == names.VOLUME_NAME and mount["mountPath"] in paths
-
-
-def _has_variable(container: Raw, name: str) -> bool:
-    return any(variable["name"] == name for variable in container.get("env") or ())
-
-
-def _has_other(container: Raw, name: str) -> bool:
-    """True if the user has set the variable to something else than we would."""
-    return any(
-        variable["name"] == name and variable.get("value", "") != ENVIRONMENT[name]
-        for variable in container.get("env") or ()
-    )
-
-
-def _wants_wait(pod: Raw) -> bool:
-    return _annotations(pod).get(names.ANNOTATION_WAIT) != "false"
-
-
-def _has_wait(spec: Raw) -> bool:
-    return any(one["name"] == names.WAIT_CONTAINER for one in _containers(spec))

@@ -29,6 +29,7 @@ from modelcache_operator.adapters.manifest_store import ConfigMapManifests
 from modelcache_operator.adapters.metrics import OperatorMetrics
 from modelcache_operator.adapters.pod_watch import watch_pods
 from modelcache_operator.adapters.relist import Relister
+from modelcache_operator.adapters.request_tap import RequestTap
 from modelcache_operator.adapters.token_bucket import TokenBucket
 from modelcache_operator.adapters.watch_cache import WatchCache
 from modelcache_operator.agents import Agents
@@ -72,17 +73,6 @@ class StartupError(Exception):
     """The operator cannot even begin; the message names the cause and the cure."""
 
 
-class _RequestTap:
-    """Passes on what the connection tells of each request."""
-
-    def __init__(self) -> None:
-        self.listeners: list[Callable[[str, str, int], None]] = []
-
-    def __call__(self, verb: str, resource: str, code: int) -> None:
-        for listener in self.listeners:
-            listener(verb, resource, code)
-
-
 async def run_operator(config: OperatorConfig) -> None:
     """Run until cancelled.
 
@@ -93,13 +83,13 @@ async def run_operator(config: OperatorConfig) -> None:
         allow_list = AllowListFile(config.source_policy)
     except ValueError as error:
         raise StartupError(f"--source-policy: {error}") from error
-    tap = _RequestTap()
+    tap = RequestTap()
     async with _connect(config, tap) as kube:
         await _Program(config, kube, tap, allow_list).run()
 
 
 @asynccontextmanager
-async def _connect(config: OperatorConfig, tap: _RequestTap) -> AsyncIterator[KubeClient]:
+async def _connect(config: OperatorConfig, tap: RequestTap) -> AsyncIterator[KubeClient]:
     agent = f"{names.MANAGER_OPERATOR}/{installed_version('modelcache')}"
     wanted = ConnectConfig(kubeconfig=config.kubeconfig, user_agent=agent)
     try:
@@ -113,7 +103,7 @@ class _Program:
     """The parts, made once and in order; `run` starts them."""
 
     def __init__(
-        self, config: OperatorConfig, kube: KubeClient, tap: _RequestTap, allow_list: AllowListFile
+        self, config: OperatorConfig, kube: KubeClient, tap: RequestTap, allow_list: AllowListFile
     ) -> None:
         self._config = config
         self._kube = kube
