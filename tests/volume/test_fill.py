@@ -137,7 +137,7 @@ def test_at_the_file_systems_limit_of_links_a_second_blob_is_shown(root, tmp_pat
         whole_link = os.link
 
         def limited(source, target):
-            if os.stat(source).st_nlink >= 3:
+            if source.stat().st_nlink >= 3:
                 raise OSError(errno.EMLINK, "Too many links")
             whole_link(source, target)
 

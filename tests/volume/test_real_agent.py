@@ -12,7 +12,7 @@ from fakes.fetch_world import random_body, safetensors_body
 from fakes.grants_server import GrantsServer
 from fakes.mount_room import READER_UID, MountRoom
 from fakes.played_agent import PlayedAgent
-from fakes.played_kubelet import Pod, PlayedKubelet
+from fakes.played_kubelet import PlayedKubelet, Pod
 from fakes.range_server import RangeServer
 from modelcache_testbed.system import System
 from modelcache_testbed.waiting import wait_until

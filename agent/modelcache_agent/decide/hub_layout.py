@@ -10,13 +10,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from modelcache_api.limits import MAX_PATH_PART_BYTES
 from modelcache_api.manifest import digest_hex
 
 if TYPE_CHECKING:
     from modelcache_api.manifest import ContentDigest
 
-_PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
 _MOST_PARTS: Final = 2
 # A commit of git has as many.
 _REVISION_CHARACTERS: Final = 40
@@ -41,14 +40,11 @@ def make_hub_layout(model: str | None, digest: ContentDigest) -> HubLayout | Non
     parts = model.split("/")
     if len(parts) > _MOST_PARTS or not all(_is_part(part) for part in parts):
         return None
-    folder = "--".join(("models", *parts))
-    if len(folder) > MAX_PATH_PART_BYTES:
-        return None
-    return HubLayout(folder, digest_hex(digest)[:_REVISION_CHARACTERS])
+    return HubLayout("--".join(("models", *parts)), digest_hex(digest)[:_REVISION_CHARACTERS])
 
 
 def _is_part(part: str) -> bool:
-    """The libraries' own rule: `--` would make two ids one folder."""
+    """The libraries' own rules: at most 96 characters; `--` would make two ids one folder."""
     return (
         _PART.fullmatch(part) is not None
         and "--" not in part
