@@ -15,6 +15,8 @@ K ?=
 DEFLAKE_ROUNDS ?= 10
 CYCLONEDX ?= cyclonedx-bom==7.3.0
 REGISTRY ?=
+# Real nodes need root, and nothing else runs our images.
+E2E_IMAGES := $(if $(filter 0,$(shell id -u)),images)
 HYPOTHESIS_PROFILE ?= default
 export HYPOTHESIS_PROFILE
 
@@ -110,7 +112,7 @@ deflake: setup binaries ## Repeat tests until one fails: make deflake K=expr.
 	@for round in $$(seq $(DEFLAKE_ROUNDS)); do echo "round $$round"; $(RUN) -m pytest -x -q $(if $(K),-k "$(K)") || exit 1; done
 
 .PHONY: e2e
-e2e: setup binaries ## End-to-end suites on the test bed, or on any cluster by KUBECONFIG_UNDER_TEST.
+e2e: setup binaries $(E2E_IMAGES) ## End-to-end suites on the test bed, or on any cluster by KUBECONFIG_UNDER_TEST.
 	@$(RUN) -m pytest e2e $(if $(K),-k "$(K)")
 
 .PHONY: bench
@@ -126,7 +128,7 @@ demo-down: setup ## End the demo and remove everything it made.
 	@$(RUN) -m modelcache_testbed.demo --down
 
 .PHONY: cluster-up
-cluster-up: setup binaries ## Bring up a cluster: PROFILE=control-plane. Prints its KUBECONFIG.
+cluster-up: setup binaries ## Bring up a cluster: PROFILE=control-plane, nodes or kind. Prints its KUBECONFIG.
 	@$(TESTBED) up --profile $(PROFILE)
 
 .PHONY: cluster-down
