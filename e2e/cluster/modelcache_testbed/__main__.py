@@ -108,9 +108,13 @@ def _status(options: argparse.Namespace) -> int:
     if _store(options).exists:
         state = "running" if _store(options).is_running else "not running"
         answer(f"{'store':25} {state:22} {_store(options).log_file}")
-    if not pids:
+    if not cluster.exists:
         say(f"there is no instance in {cluster.folder}")
-    return 0 if pids and all(pids.values()) else 1
+    elif not pids:
+        answer(
+            f"{cluster.profile_name} keeps its own processes; its kubeconfig: {cluster.kubeconfig}"
+        )
+    return 0 if cluster.exists and all(pids.values()) else 1
 
 
 def _build(options: argparse.Namespace) -> int:

@@ -97,6 +97,11 @@ class LocalCluster(Cluster):
         return reap_abandoned(clusters_folder(), _remove)
 
     @property
+    def exists(self) -> bool:
+        """Say whether the cluster was brought up and not taken down."""
+        return self._instance.exists
+
+    @property
     def fleet(self) -> Fleet:
         """Return the real nodes of the profile ``nodes``."""
         return Fleet(self._instance)

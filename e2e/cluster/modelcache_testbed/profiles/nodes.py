@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from modelcache_testbed.certificates import CertificateAuthority
 from modelcache_testbed.cluster import Cluster
 from modelcache_testbed.components import Component
+from modelcache_testbed.control_plane_files import Layout, write_settings
 from modelcache_testbed.folders import cache_folder
 from modelcache_testbed.kubeconfig import write_certificate_kubeconfig
 from modelcache_testbed.profiles import control_plane
-from modelcache_testbed.profiles.control_plane import Exposure, Layout, kubeconfig
+from modelcache_testbed.profiles.control_plane import Exposure, kubeconfig
 from modelcache_testbed.programs import (
     CONTAINERD,
     CONTAINERD_SHIM,
@@ -81,7 +82,7 @@ def port_names() -> Sequence[str]:
 
 def prepare(instance: Instance, node_names: Sequence[str]) -> None:
     """Write what everything reads, and end what lost the namespaces it ran in."""
-    control_plane.write_settings(instance, also_serves=[GATEWAY])
+    write_settings(instance, also_serves=[GATEWAY])
     fleet = Fleet(instance)
     fleet.prepare(node_names or (() if fleet.names else DEFAULT_NODES))
     _write_credentials(instance, fleet.names[0])

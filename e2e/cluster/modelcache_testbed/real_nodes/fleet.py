@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from modelcache_testbed.certificates import CertificateAuthority
 from modelcache_testbed.cluster import Cluster
 from modelcache_testbed.commands import run_quietly
+from modelcache_testbed.control_plane_files import Layout
 from modelcache_testbed.errors import TestbedError
 from modelcache_testbed.images.busybox import small_images
 from modelcache_testbed.kubeconfig import write_certificate_kubeconfig
-from modelcache_testbed.profiles.control_plane import Layout
 from modelcache_testbed.real_nodes import cgroups, container_runtime, kubelet, namespaces
 from modelcache_testbed.real_nodes.layout import GATEWAY, LARGEST_INDEX, RealNode
 from modelcache_testbed.waiting import wait_until
@@ -120,10 +120,10 @@ class Fleet:
 
     def end(self, node: RealNode) -> None:
         """End everything that runs on a node. Call it under the lock."""
-        for name in (kubelet.name(node), container_runtime.name(node), node.holder):
-            self._supervisor.stop(name)
         for cgroup in (node.daemons_cgroup, node.cgroup):
             cgroups.end_members(cgroup)
+        for name in (kubelet.name(node), container_runtime.name(node), node.holder):
+            self._supervisor.stop(name)
         wait_until(
             lambda: not namespaces.attached_loops(node.folder),
             seconds=_DETACH_SECONDS,
