@@ -42,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _start(config: Config) -> int:
     """Everything that can refuse to start comes before anything that runs."""
+    # Users of every pod walk through the folders made here.
+    os.umask(0o022)
     identity = find_identity(config.node_name, config.node_uid, config.grant_token_file)
     check_store_folder(config.store, require_mountpoint=config.require_mountpoint)
     capacity = choose_capacity(config.store, config.capacity)

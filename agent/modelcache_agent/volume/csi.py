@@ -54,6 +54,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"modelcache-agent csi: {error}", file=sys.stderr)  # noqa: T201 - no logging yet
         return _EXIT_REFUSED
     set_up_logging(values["log_level"])
+    # Users of every pod walk through the folders made here.
+    os.umask(0o022)
     sockets = Sockets(values["kubelet_dir"])
     publisher = Publisher(values["store"], values["kubelet_dir"])
     stop, refused = threading.Event(), threading.Event()
