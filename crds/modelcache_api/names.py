@@ -196,5 +196,6 @@ class Reason(StrEnum):
     NO_AGENT = "NoAgent"
     AGENTS_NOT_RUNNING = "AgentsNotRunning"
     NO_ELIGIBLE_NODE = "NoEligibleNode"
+    MODEL_CACHE_NOT_FOUND = "ModelCacheNotFound"
     MODEL_VERSION_NOT_FOUND = "ModelVersionNotFound"
     MODEL_VERSION_NOT_READY = "ModelVersionNotReady"

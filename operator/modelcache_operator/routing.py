@@ -53,7 +53,7 @@ class Router:
         ):
             self._queue.add(cache_key(key))
         for pod in self._world.pods():
-            self._look_at_gate(pod)
+            self._look_at_pod(pod)
         for name in {node.name for node in self._world.nodes()} | {
             node.name for node in self._world.cache_nodes()
         }:
@@ -127,16 +127,17 @@ class Router:
             if pod is not None and pod.node is not None:
                 self._queue.add(node_key(pod.node))
             if pod is not None:
-                self._look_at_gate(pod)
+                self._look_at_pod(pod)
 
     def _look_at_pods_of(self, cache: ObjectKey) -> None:
         for pod in self._world.pods_of(cache):
-            self._look_at_gate(pod)
+            self._look_at_pod(pod)
             if pod.node is not None:
                 self._queue.add(node_key(pod.node))
 
-    def _look_at_gate(self, pod: PodView) -> None:
-        if pod.is_gated:
+    def _look_at_pod(self, pod: PodView) -> None:
+        """Most pods need none of it: their node's key does what they want."""
+        if pod.is_gated or (not pod.is_over and self._world.model_cache(pod.cache) is None):
             self._queue.add(pod_key(pod.key))
 
     def _version_changed(self, version: ModelVersionView, change: Changed) -> None:

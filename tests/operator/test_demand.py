@@ -70,6 +70,10 @@ async def test_a_model_cache_that_comes_after_its_pod_is_brought_to_it(stage, te
     node = stage.nodes[0]
     await tenant.run_pod("early", on=node)
     await stage.until(lambda: tenant.node_of("early"), node)
+    await stage.until(
+        lambda: tenant.events_of("early"),
+        lambda found: [reason for reason, _ in found] == ["ModelCacheNotFound"],
+    )
     await stage.apply_version()
     await stage.apply_cache(copies=1, nodeSelector={"there-is": "no-such-node"})
     await stage.until(lambda: tenant.origins_on(node), ["Demand"])

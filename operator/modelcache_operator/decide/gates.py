@@ -64,14 +64,27 @@ def judge_gate(facts: GateFacts) -> GateVerdict:
 
 def gate_event(pod: PodView, verdict: GateVerdict) -> EventNote:
     """What people should read beside the pod."""
-    regarding = Regarding("Pod", pod.key.namespace, pod.key.name, pod.uid, api_version="v1")
     return EventNote(
-        regarding,
+        _regarding(pod),
         is_warning=False,
         reason=verdict.reason,
         note=verdict.message,
         action=_ACTION,
     )
+
+
+def missing_cache_event(pod: PodView) -> EventNote:
+    """As a pod with a missing ConfigMap it waits, and somebody should say so."""
+    note = (
+        f"there is no ModelCache {pod.cache.name} in namespace {pod.cache.namespace}: "
+        "the pod waits for its model until it is created"
+    )
+    reason = Reason.MODEL_CACHE_NOT_FOUND
+    return EventNote(_regarding(pod), is_warning=True, reason=reason, note=note, action=_ACTION)
+
+
+def _regarding(pod: PodView) -> Regarding:
+    return Regarding("Pod", pod.key.namespace, pod.key.name, pod.uid, api_version="v1")
 
 
 def _is_eligible(pod: PodView, book: NodeBook) -> bool:

@@ -1,11 +1,11 @@
-"""Lets one gated pod through when its time has come."""
+"""Lets one gated pod through when its time has come; tells a pod whose ModelCache is missing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
 
-from modelcache_operator.decide.gates import GateFacts, gate_event, judge_gate
+from modelcache_operator.decide.gates import GateFacts, gate_event, judge_gate, missing_cache_event
 from modelcache_operator.decide.node_book import NodeBook
 from modelcache_operator.decide.world import ObjectKey, PodView, Uid
 from modelcache_operator.held_version import find_held_version
@@ -35,6 +35,8 @@ class PodReconciler:
     async def reconcile(self, key: ObjectKey) -> Requeue:
         """Safe to call at any time, any number of times."""
         pod = self.world.pod(key)
+        if pod is not None and not pod.is_over and self.world.model_cache(pod.cache) is None:
+            self.events.publish((missing_cache_event(pod),))
         if pod is None or not pod.is_gated:
             self._seen_at.pop(key, None)
             return Requeue()

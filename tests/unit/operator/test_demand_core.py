@@ -94,3 +94,16 @@ def test_a_gated_pod_is_let_through_once_and_its_sight_forgotten():
     assert world.lifted == {"gated": None}
     assert world.writes["gate"] == 1
     assert core.reconciler.pods._seen_at == {}
+
+
+def test_a_pod_whose_model_cache_is_missing_is_told_so():
+    world, core, _, cold = begin()
+    world.show(make_pod_view("lost", cache="none", node=NodeName(cold)))
+    core.settle()
+    (note,) = [note for note in world.events if note.reason == "ModelCacheNotFound"]
+    assert note.regarding.name == "lost"
+    assert "there is no ModelCache none in namespace search" in note.note
+    world.events.clear()
+    world.show(make_pod_view("over", cache="none", node=NodeName(cold), is_over=True))
+    core.settle()
+    assert world.events == []
