@@ -7,6 +7,9 @@ venv=/opt/modelcache
 standard=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
 packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
+# The bundle may hold authorities of the machine that built: make it anew from the distribution's.
+update-ca-certificates --fresh >/dev/null 2>&1
+
 rm -rf "$venv"/bin/pip* "$venv"/bin/wheel* "$venv"/bin/*ctivate* "$packages"/pip "$packages"/pip-* \
   "$packages"/setuptools* "$packages"/pkg_resources "$packages"/_distutils_hack "$packages"/distutils-precedence.pth
 cd "$standard"
