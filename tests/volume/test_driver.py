@@ -211,3 +211,16 @@ def test_at_its_start_the_driver_drops_what_the_kubelet_knows_no_more(kubelet, r
     assert not half.exists()
     assert folder_of(room, here).is_dir()
     assert len(room.mounts()) == 1
+
+
+def test_mounts_that_the_host_would_not_see_are_refused_at_the_start(room):
+    private = room.folder / "private"
+    private.mkdir()
+    room.run("mount", "--bind", "--make-private", str(private), str(private))
+    driver = room.start_program(
+        *("csi", "--node-name=n1", f"--store={room.store}", f"--kubelet-dir={private}"),
+        stderr=-1,
+        text=True,
+    )
+    assert driver.wait(20) == 2
+    assert "mountPropagation: Bidirectional" in driver.stderr.read()

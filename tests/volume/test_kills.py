@@ -97,6 +97,7 @@ def test_a_kill_while_unpublishing_leaves_nothing_in_the_end(room, step, sweeps)
     assert (room.mounts(), left_in(room), life.target.exists()) == ([], [], False)
 
 
+@pytest.mark.slow
 def test_a_hundred_volumes_come_and_go_while_the_driver_is_killed_at_random(kubelet, room):
     chance = random.Random(7)
     for number in range(100):

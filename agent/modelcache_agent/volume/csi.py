@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Final
 
 from modelcache_agent.config import (
@@ -25,6 +26,7 @@ from modelcache_agent.config import (
 )
 from modelcache_agent.log import set_up_logging
 from modelcache_agent.volume.csi_server import Driver, Sockets, start_server
+from modelcache_agent.volume.propagation import is_shared
 from modelcache_agent.volume.publisher import Publisher
 
 _log = logging.getLogger(__name__)
@@ -78,6 +80,12 @@ def _check_folders(values: dict[str, object]) -> None:
             raise ConfigError(
                 f"--{field.replace('_', '-')} {values[field]} is no folder: mount the host's there"
             )
+    pods = Path(str(values["kubelet_dir"])) / "pods"
+    if not is_shared(pods, Path("/proc/self/mountinfo").read_text("utf-8", "replace")):
+        raise ConfigError(
+            f"mounts below {pods} would be seen by nobody: give the volume mount of --kubelet-dir "
+            "mountPropagation: Bidirectional"
+        )
 
 
 def _find_version() -> str:

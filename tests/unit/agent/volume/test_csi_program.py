@@ -13,9 +13,7 @@ pytest.importorskip("grpc")
 def run(*arguments, **environment) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "modelcache_agent.entry", "csi", *arguments]
     env = {"PYTHONPATH": ":".join(sys.path), **environment}
-    return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=60, env=env
-    )
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=env)
 
 
 @pytest.mark.parametrize(
