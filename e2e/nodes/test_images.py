@@ -24,7 +24,8 @@ modules = [name for name in {UNWANTED_MODULES!r} if importlib.util.find_spec(nam
 programs = [name for name in {UNWANTED_PROGRAMS!r} if shutil.which(name)]
 files = [name for name in {UNWANTED_FILES!r} if os.path.exists(name)]
 assert not modules + programs + files, modules + programs + files
-chosen = [line for line in open("/etc/ca-certificates.conf") if line.strip() and line[0] not in "#!"]
+lines = open("/etc/ca-certificates.conf").read().split("\\n")
+chosen = [line for line in lines if line and line[0] not in "#!"]
 bundle = open("/etc/ssl/certs/ca-certificates.crt").read()
 assert bundle.count("BEGIN CERTIFICATE") == len(chosen), "authorities of the machine that built"
 print(os.getuid())
