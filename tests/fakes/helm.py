@@ -98,7 +98,9 @@ class Release:
     def install(
         self, values: Mapping[str, Any] | None = None, *more: str, chart: Path = CHART
     ) -> str:
-        flags = ("--create-namespace", *more, *self._flags)
+        # Not where the chart is to own a namespace that is there.
+        created = () if "--take-ownership" in more else ("--create-namespace",)
+        flags = (*created, *more, *self._flags)
         return run_helm("install", RELEASE, str(chart), *flags, values=values or {})
 
     def upgrade(

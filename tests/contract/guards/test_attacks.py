@@ -196,9 +196,9 @@ def gated(name, *gates):
 )
 def test_the_operator_lifts_its_own_gate_and_nothing_else(guarded, fresh_name, body):
     guarded.tenant.create(PODS, gated(fresh_name, OTHER_GATE, OUR_GATE))
+    # By name within lists, so that nothing else of the container is touched.
+    merge = STRATEGIC if "containers" in body.get("spec", {}) else MERGE_PATCH
     with pytest.raises(ApiError, match="nothing but its own scheduling gate"):
-        # By name within lists, so that nothing else of the container is touched.
-        merge = STRATEGIC if "containers" in body.get("spec", {}) else MERGE_PATCH
         guarded.operator._call("PATCH", f"{PODS}/{fresh_name}", body, merge)
     lift = {"schedulingGates": [OTHER_GATE], "affinity": AFFINITY}
     guarded.operator.patch(f"{PODS}/{fresh_name}", spec(**lift))
