@@ -8,11 +8,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RUN := $(BIN)/python
 STAMP := $(VENV)/.installed
-SOURCES := crds/modelcache_api crds/modelcache_kube operator agent e2e tests benchmarks
+SOURCES := crds/modelcache_api crds/modelcache_kube operator agent e2e tests benchmarks charts/modelcache_chart
 PROFILE ?= control-plane
 TESTBED := $(RUN) -m modelcache_testbed
 K ?=
 DEFLAKE_ROUNDS ?= 10
+CYCLONEDX ?= cyclonedx-bom==7.3.0
+REGISTRY ?=
+# Real nodes need root, and nothing else runs our images.
+E2E_IMAGES := $(if $(filter 0,$(shell id -u)),images)
 HYPOTHESIS_PROFILE ?= default
 export HYPOTHESIS_PROFILE
 
@@ -51,19 +55,45 @@ types: setup ## mypy --strict.
 	@$(BIN)/mypy
 
 .PHONY: gen
-gen: setup ## Regenerate CRDs and the API reference.
+gen: setup ## Regenerate CRDs, the chart's copies of them, and the references.
 	@$(RUN) -m modelcache_api.crdgen --write crds
 	@$(RUN) -m modelcache_api.docgen --write docs/api.md
+	@$(RUN) -m modelcache_chart --write .
 
 .PHONY: gen-check
 gen-check: setup
 	@$(RUN) -m modelcache_api.crdgen --check crds
 	@$(RUN) -m modelcache_api.docgen --check docs/api.md
+	@$(RUN) -m modelcache_chart --check .
 
 .PHONY: lock
 lock: setup ## Refresh the lock of dependencies.
 	@$(BIN)/uv pip compile --quiet pyproject.toml --all-extras --group dev --generate-hashes \
 	  --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/dev.txt
+	@for extra in operator agent; do \
+	  $(BIN)/uv pip compile --quiet pyproject.toml --extra $$extra --constraint requirements/dev.txt --generate-hashes \
+	    --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/$$extra.txt; done
+	@$(BIN)/uv pip compile --quiet requirements/build.in --constraint requirements/dev.txt --generate-hashes \
+	  --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/build.txt
+
+.PHONY: images
+images: setup ## Build the images of operator and agent: with Docker, or without (as root).
+	@$(TESTBED) images
+
+.PHONY: sbom
+sbom: setup ## Write bills of materials of what the images install, to dist/.
+	@mkdir -p dist
+	@for extra in operator agent; do \
+	  $(BIN)/uv tool run --quiet --from $(CYCLONEDX) cyclonedx-py requirements requirements/$$extra.txt \
+	    --pyproject pyproject.toml --mc-type application --output-reproducible -o dist/modelcache-$$extra.cdx.json; done
+
+.PHONY: release-images
+release-images: ## Build for amd64 and arm64, with SBOM and provenance, and push: REGISTRY=host/path.
+	@test -n "$(REGISTRY)" || { echo "name the registry: make release-images REGISTRY=host/path" >&2; exit 1; }
+	@version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml); for name in operator agent; do \
+	  docker buildx build --platform linux/amd64,linux/arm64 --sbom=true --provenance=mode=max --push \
+	    --build-arg VERSION=$$version --build-arg REVISION=$$(git rev-parse HEAD) \
+	    --tag $(REGISTRY)/modelcache/$$name:$$version --file Dockerfile.$$name .; done
 
 .PHONY: verify
 verify: gen-check lint types ## Everything that needs no run: generated files, lint, types, imports.
@@ -72,6 +102,10 @@ verify: gen-check lint types ## Everything that needs no run: generated files, l
 .PHONY: test
 test: setup binaries ## All tests that this machine can run, real control plane included.
 	@$(RUN) -m pytest $(if $(K),-k "$(K)")
+
+.PHONY: test-failed
+test-failed: setup ## Repeat the tests that failed last.
+	@$(RUN) -m pytest tests e2e --last-failed --last-failed-no-failures none $(if $(K),-k "$(K)")
 
 .PHONY: test-fast
 test-fast: setup ## Unit and property tests only.
@@ -82,11 +116,11 @@ deflake: setup binaries ## Repeat tests until one fails: make deflake K=expr.
 	@for round in $$(seq $(DEFLAKE_ROUNDS)); do echo "round $$round"; $(RUN) -m pytest -x -q $(if $(K),-k "$(K)") || exit 1; done
 
 .PHONY: e2e
-e2e: setup binaries ## End-to-end suites on the test bed, or on any cluster by KUBECONFIG_UNDER_TEST.
+e2e: setup binaries $(E2E_IMAGES) ## End-to-end suites on the test bed, or on any cluster by KUBECONFIG_UNDER_TEST.
 	@$(RUN) -m pytest e2e $(if $(K),-k "$(K)")
 
 .PHONY: bench
-bench: setup ## Benchmarks: all, or NAME=s3-to-disk.
+bench: setup binaries ## Benchmarks: all, or NAME=s3-to-disk.
 	@$(RUN) benchmarks/run.py $(NAME)
 
 .PHONY: demo
@@ -98,7 +132,7 @@ demo-down: setup ## End the demo and remove everything it made.
 	@$(RUN) -m modelcache_testbed.demo --down
 
 .PHONY: cluster-up
-cluster-up: setup binaries ## Bring up a cluster: PROFILE=control-plane. Prints its KUBECONFIG.
+cluster-up: setup binaries ## Bring up a cluster: PROFILE=control-plane, nodes or kind. Prints its KUBECONFIG.
 	@$(TESTBED) up --profile $(PROFILE)
 
 .PHONY: cluster-down

@@ -33,6 +33,7 @@ from modelcache_operator.decide.world import (
     NodeName,
     NodeView,
     ObjectKey,
+    PodView,
     TaintView,
     Uid,
 )
@@ -184,4 +185,17 @@ def make_cache(
         ModelCacheSpec(stable=TrackSpec(model_version=version), placement=Placement(**placement)),
         ModelCacheStatus(conditions=tuple(conditions)),
         is_deleted,
+    )
+
+
+def make_pod_view(
+    name: str = "p1", *, cache: str = "c1", namespace: str = "search", **fields: Any
+) -> PodView:
+    """`node` is a plain name."""
+    return PodView(
+        ObjectKey(namespace, name),
+        Uid(f"uid-{name}"),
+        ObjectKey(namespace, cache),
+        "stable",
+        **fields,
     )

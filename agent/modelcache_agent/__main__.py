@@ -46,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _start(config: Config) -> int:
     """Everything that can refuse to start comes before anything that runs."""
+    # Users of every pod walk through the folders made here.
+    os.umask(0o022)
     identity = find_identity(config.node_name, config.node_uid, config.grant_token_file)
     capacity, opened = _open(config, identity)
     try:
@@ -101,4 +103,6 @@ async def _serve(around: Surroundings) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from modelcache_agent.entry import main as enter
+
+    sys.exit(enter())

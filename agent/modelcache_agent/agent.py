@@ -29,6 +29,8 @@ from modelcache_agent.ports.cluster import Cluster
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.transfers import Transfers
+from modelcache_agent.volume.keeper import VolumeKeeper
+from modelcache_agent.volume.notice import noticing
 from modelcache_agent.wakeup import Wakeup
 from modelcache_kube import ConnectConfig, KubeClient, connect
 
@@ -161,7 +163,9 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
         wakeup=wakeup,
         clock=clock,
         metrics=metrics,
+        volumes=VolumeKeeper(around.store),
     )
+    stack.enter_context(noticing(around.store.layout.pods, wakeup.set))
     return _Parts(loop, tasks, metrics, cluster, memory, wakeup, clock)
 
 

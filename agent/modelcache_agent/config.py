@@ -68,6 +68,17 @@ class Option:
         return f"{ENV_PREFIX_AGENT}{self.field.upper()}"
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What `--help` says of a command."""
+
+    name: str
+    purpose: str
+
+
+_PROGRAM: Final = Program("modelcache-agent", "Caches model weights on one Kubernetes node.")
+
+
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
     """The settings.
 
@@ -75,9 +86,24 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Co
         ConfigError: an option is missing, unknown or wrong.
         SystemExit: `--help` was printed.
     """
-    given = vars(_build_parser().parse_args(list(arguments)))
+    return Config(**read_options(_PROGRAM, OPTIONS, arguments, environment))
+
+
+def read_options(
+    program: Program,
+    options: Sequence[Option],
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+) -> dict[str, Any]:
+    """The options' values by field.
+
+    Raises:
+        ConfigError: an option is missing, unknown or wrong.
+        SystemExit: `--help` was printed.
+    """
+    given = vars(_build_parser(program, options).parse_args(list(arguments)))
     values: dict[str, Any] = {}
-    for option in OPTIONS:
+    for option in options:
         text, origin = given[option.field], f"--{option.name}"
         if text is None and environment.get(option.variable):
             text, origin = environment[option.variable], option.variable
@@ -93,7 +119,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Co
             values[option.field] = option.parse(text)
         except ValueError as error:
             raise ConfigError(f"{origin}: {error}") from None
-    return Config(**values)
+    return values
 
 
 class _Parser(argparse.ArgumentParser):
@@ -101,14 +127,14 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}: see --help")
 
 
-def _build_parser() -> argparse.ArgumentParser:
+def _build_parser(program: Program, options: Sequence[Option]) -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="modelcache-agent",
-        description="Caches model weights on one Kubernetes node.",
+        prog=program.name,
+        description=program.purpose,
         epilog=f"Each option is also read from {ENV_PREFIX_AGENT}<NAME>; the flag wins.",
         allow_abbrev=False,
     )
-    for option in OPTIONS:
+    for option in options:
         default = f" (default: {option.default})" if option.default is not None else ""
         more: dict[str, Any] = {"nargs": "?", "const": "true"} if option.is_flag else {}
         parser.add_argument(
@@ -121,14 +147,16 @@ def _build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _text(value: str) -> str:
+def parse_text(value: str) -> str:
+    """Any text but none."""
     if not value.strip():
         raise ValueError("it is empty: leave it out or give a value")
     return value.strip()
 
 
-def _path(value: str) -> Path:
-    return Path(_text(value)).absolute()
+def parse_path(value: str) -> Path:
+    """An absolute path."""
+    return Path(parse_text(value)).absolute()
 
 
 def _boolean(value: str) -> bool:
@@ -146,7 +174,8 @@ def _capacity(value: str) -> int:
     return size
 
 
-def _duration(value: str) -> float:
+def parse_duration(value: str) -> float:
+    """Seconds."""
     match = _DURATION.fullmatch(value.strip())
     if match is None or float(match.group(1)) == 0:
         raise ValueError(f"{value!r} is not a duration: write for example 60s or 5m")
@@ -162,7 +191,8 @@ def _number(lowest: int, highest: int) -> Callable[[str], int]:
     return parse
 
 
-def _level(value: str) -> str:
+def parse_level(value: str) -> str:
+    """A level of the log."""
     if value.lower() not in _LEVELS:
         raise ValueError(f"{value!r} is not one of {', '.join(_LEVELS)}")
     return value.lower()
@@ -175,9 +205,14 @@ def _url(value: str) -> str:
 
 
 OPTIONS: Final = (
-    Option("node-name", "Name of the Node; by default from the grant token's claims.", _text),
-    Option("node-uid", "UID of the Node; by default from the grant token's claims.", _text),
-    Option("store", "Folder of the store; it must exist and be ours alone.", _path, None, True),  # noqa: FBT003
+    Option("node-name", "Name of the Node; by default from the grant token's claims.", parse_text),
+    Option("node-uid", "UID of the Node; by default from the grant token's claims.", parse_text),
+    Option(
+        "store",
+        "Folder of the store; it must exist and be ours alone.",
+        parse_path,
+        is_required=True,
+    ),
     Option("capacity", "Bytes the cache may use, e.g. 500Gi; default 90% of the disk.", _capacity),
     Option(
         "require-mountpoint",
@@ -188,16 +223,18 @@ OPTIONS: Final = (
         "false",
         is_flag=True,
     ),
-    Option("kubeconfig", "How to reach the API server; default: as this pod may.", _path),
-    Option("namespace", "Namespace of ModelCache itself.", _text, "modelcache-system"),
-    Option("operator-url", "Where the operator grants.", _url, None, True),  # noqa: FBT003
-    Option("operator-ca-file", "PEM file of the operator's CA; default: the system's CAs.", _path),
-    Option("grant-token-file", "Projected token with audience modelcache-grant.", _path),
-    Option("lease-interval", "How often the Lease is renewed.", _duration, "60s"),
+    Option("kubeconfig", "How to reach the API server; default: as this pod may.", parse_path),
+    Option("namespace", "Namespace of ModelCache itself.", parse_text, "modelcache-system"),
+    Option("operator-url", "Where the operator grants.", _url, is_required=True),
+    Option(
+        "operator-ca-file", "PEM file of the operator's CA; default: the system's CAs.", parse_path
+    ),
+    Option("grant-token-file", "Projected token with audience modelcache-grant.", parse_path),
+    Option("lease-interval", "How often the Lease is renewed.", parse_duration, "60s"),
     Option(
         "relabel-interval",
         "How often the Node's labels are applied again without a cause.",
-        _duration,
+        parse_duration,
         "30m",
     ),
     Option(
@@ -210,5 +247,5 @@ OPTIONS: Final = (
         _number(0, _HIGHEST_PORT),
         "9404",
     ),
-    Option("log-level", f"One of {', '.join(_LEVELS)}.", _level, "info"),
+    Option("log-level", f"One of {', '.join(_LEVELS)}.", parse_level, "info"),
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,6 +19,14 @@ from modelcache_agent.decide.actions import EntryView, Plan
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.decide.planner import make_plan
 from modelcache_agent.decide.report import make_status, strip_foreign_fields
+from modelcache_agent.decide.volumes import (
+    Wish,
+    count_mounts,
+    find_attached,
+    list_demands,
+    make_volume_views,
+    make_wishes,
+)
 from modelcache_agent.memory import Memory, make_ledger, make_world
 from modelcache_agent.ports.clock import Clock
 from modelcache_agent.ports.cluster import CacheNodeView, Cluster
@@ -25,6 +34,7 @@ from modelcache_agent.ports.metrics import Metrics
 from modelcache_agent.tiers.disk import DiskStore, Survey
 from modelcache_agent.tiers.errors import describe_error
 from modelcache_agent.tiers.store_thread import StoreThread
+from modelcache_agent.volume.keeper import VolumeKeeper
 from modelcache_agent.wakeup import Wakeup
 from modelcache_api.names import Condition, EntryState, Reason
 from modelcache_api.v1alpha1.cache_node import EntrySpec
@@ -37,6 +47,8 @@ _AFTER_BUG_SECONDS: Final = 5.0
 USE_SECONDS: Final = 60.0
 # What a disk answers that cannot be read at all.
 _DISK_IS_BROKEN: Final = frozenset({errno.EIO, errno.ENXIO, errno.ENODEV, errno.ESTALE})
+# How often a pod that waits for a transfer hears how far it is.
+_PROGRESS_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +77,7 @@ class AgentLoop:
         wakeup: Wakeup,
         clock: Clock,
         metrics: Metrics,
+        volumes: VolumeKeeper,
     ) -> None:
         self._settings = settings
         self._memory = memory
@@ -75,9 +88,11 @@ class AgentLoop:
         self._wakeup = wakeup
         self._clock = clock
         self._metrics = metrics
+        self._volumes = volumes
         self._look_at = 0.0
         self._began_at = clock.monotonic()
         self._ledger = Ledger(settings.capacity_bytes)
+        self._wishes: Sequence[Wish] = ()
         self.last_turn_at: float | None = None
 
     async def run(self) -> None:
@@ -142,19 +157,35 @@ class AgentLoop:
     async def _turn(self) -> float | None:
         node = self._memory.cache_node
         survey = await self._thread.call(self._store.survey)
+        volumes, leftover_bytes = await self._thread.call(self._volumes.look)
+        survey = replace(
+            survey, pending_release_bytes=survey.pending_release_bytes + leftover_bytes
+        )
         ledger = make_ledger(survey, self._memory.fetches, self._settings.capacity_bytes)
         self._ledger = ledger
         if node is None:
+            await self._serve(make_wishes(volumes, ()), ())
             self._metrics.observe((), ledger, survey.free_bytes, len(self._labels()))
             return None
-        plan = await self._decide(survey, ledger)
+        self._wishes = wishes = make_wishes(volumes, node.spec.caches)
+        plan = await self._decide(survey, ledger, wishes)
         self._memory.condemned = plan.condemned
+        # Pods first: they wait for links, everything else waits for the network.
+        await self._serve(wishes, plan.entries)
         await self._actor.act(plan)
         await self._report(node, plan.entries, ledger)
         self._metrics.observe(plan.entries, ledger, survey.free_bytes, len(self._labels()))
-        return self._next_turn(plan)
+        return self._next_turn(plan, wishes)
 
-    async def _decide(self, survey: Survey, ledger: Ledger) -> Plan:
+    async def _serve(self, wishes: Sequence[Wish], views: Sequence[EntryView]) -> None:
+        node = self._memory.cache_node
+        flights = [fetch.flight for fetch in self._memory.fetches.values()]
+        spec = node.spec if node is not None else None
+        await self._thread.call(
+            self._volumes.serve, make_volume_views(wishes, spec, views, flights)
+        )
+
+    async def _decide(self, survey: Survey, ledger: Ledger, wishes: Sequence[Wish]) -> Plan:
         """Which contents are in use is asked where it matters, and now and then."""
         self._memory.forget_strangers(self._entries())
         wanted = frozenset(entry.uid for entry in self._entries())
@@ -164,6 +195,7 @@ class AgentLoop:
             self._memory,
             survey,
             ledger,
+            wishes=wishes,
             now=self._clock.monotonic(),
             max_models=self._settings.max_models,
         )
@@ -201,7 +233,13 @@ class AgentLoop:
     async def _report(
         self, node: CacheNodeView, views: tuple[EntryView, ...], ledger: Ledger
     ) -> None:
-        status = make_status(views, ledger, agent_version=self._settings.agent_version)
+        status = make_status(
+            views,
+            ledger,
+            agent_version=self._settings.agent_version,
+            mounts=count_mounts(self._wishes),
+            demands=list_demands(self._wishes),
+        )
         if status != self._memory.written_status:
             await self._actor.write_status(node.uid, status)
 
@@ -212,8 +250,10 @@ class AgentLoop:
     def _labels(self) -> frozenset[str]:
         return self._memory.node_labels or frozenset()
 
-    def _next_turn(self, plan: Plan) -> float | None:
+    def _next_turn(self, plan: Plan, wishes: Sequence[Wish]) -> float | None:
         moments = [plan.recheck_at, self._actor.retry_at()]
+        if not find_attached(wishes).isdisjoint(self._memory.fetches):
+            moments.append(self._clock.monotonic() + _PROGRESS_SECONDS)
         return min((moment for moment in moments if moment is not None), default=None)
 
     async def _rest(self, recheck_at: float | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from modelcache_agent.decide.actions import Action
@@ -11,6 +11,7 @@ from modelcache_agent.decide.faults import Fault, make_fault
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.decide.pauses import Pause
 from modelcache_agent.decide.setbacks import Setback
+from modelcache_agent.decide.volumes import Wish, find_attached, find_mounted
 from modelcache_agent.decide.world import Flight, World
 from modelcache_agent.ports.cluster import CacheNodeView
 from modelcache_agent.tiers.disk import Survey
@@ -97,7 +98,13 @@ def make_ledger(survey: Survey, fetches: Mapping[str, RunningFetch], capacity_by
 
 
 def make_world(
-    memory: Memory, survey: Survey, ledger: Ledger, *, now: float, max_models: int
+    memory: Memory,
+    survey: Survey,
+    ledger: Ledger,
+    *,
+    wishes: Sequence[Wish] = (),
+    now: float,
+    max_models: int,
 ) -> World:
     """All inputs of a plan, but for which contents are in use."""
     entries = memory.cache_node.spec.entries if memory.cache_node is not None else ()
@@ -115,5 +122,7 @@ def make_world(
         evicted=survey.evicted,
         condemned=memory.condemned,
         node_labels=memory.node_labels,
+        mounted=find_mounted(wishes),
+        attached=find_attached(wishes),
         max_models=max_models,
     )

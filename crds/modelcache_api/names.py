@@ -24,8 +24,41 @@ NODE_LABEL_PREFIX: Final = "cache.modelcache.io/"
 LABEL_MANIFEST_OF: Final = "modelcache.io/model-version-uid"
 LABEL_MANIFEST_KIND: Final = "modelcache.io/manifest"
 ANNOTATION_MANIFEST_DIGEST: Final = "modelcache.io/manifest-digest"
+# On the authority's Secret. Set by an administrator who wants a new authority, removed by the
+# operator when it has begun.
+ANNOTATION_ROTATE: Final = "modelcache.io/rotate"
+# On the authority's ConfigMap: since when exactly this bundle is published. The operator's own.
+ANNOTATION_BUNDLE_SINCE: Final = "modelcache.io/bundle-since"
 # On the Leases that agents renew, so that the operator lists only those.
 LABEL_AGENT_LEASE: Final = "modelcache.io/agent"
+
+# On pods. The label, written by users, is the only opt-in: it names a ModelCache of the pod's own
+# namespace. Read by injection, the operator's pod watch and the agents' volumes.
+LABEL_CACHE: Final = "modelcache.io/cache"
+# Labels or annotations on pods, written by users, read by injection and the operator.
+LABEL_TRACK: Final = "modelcache.io/track"
+LABEL_PLACEMENT: Final = "modelcache.io/placement"
+PLACEMENT_REQUIRED: Final = "required"
+ANNOTATION_WAIT: Final = "modelcache.io/wait"
+# Marks of what injection has done, so that it is done once; and what the user's own settings kept
+# it from doing. Written by injection, read by injection and by people.
+ANNOTATION_INJECTED: Final = "modelcache.io/injected"
+ANNOTATION_INJECTED_AFFINITY: Final = "modelcache.io/injected-affinity"
+ANNOTATION_NOT_INJECTED: Final = "modelcache.io/not-injected"
+# Scheduling gate of pods that wait for a node with their model. Added by injection, lifted by the
+# operator.
+GATE_PLACEMENT: Final = "modelcache.io/placement"
+# Taint that provisioners may give to fresh nodes. Lifted by the operator.
+TAINT_AGENT_NOT_READY: Final = "modelcache.io/agent-not-ready"
+
+# What injection adds to a pod, by name.
+VOLUME_NAME: Final = "modelcache"
+WAIT_CONTAINER: Final = "modelcache-wait"
+MOUNT_PATH: Final = "/mnt/models"
+# Environment of containers that read models. The last two are the Hugging Face libraries' own.
+ENV_MODEL_PATH: Final = "MODELCACHE_PATH"
+ENV_HUB_CACHE: Final = "HF_HUB_CACHE"
+ENV_HUB_OFFLINE: Final = "HF_HUB_OFFLINE"
 
 # Field managers of server-side apply; one writer per field.
 MANAGER_OPERATOR: Final = "modelcache-operator"
@@ -55,6 +88,25 @@ ENV_PREFIX_AGENT: Final = "MODELCACHE_AGENT_"
 METRIC_PREFIX_AGENT: Final = "modelcache_agent_"
 
 
+# The pod's volume. The driver's name stands in the pod's spec, the CSIDriver object and the
+# kubelet's folders.
+CSI_DRIVER: Final = "csi.modelcache.io"
+# In the volumeAttributes of a pod's volume. Written by users or the injection, read by the node's
+# agent: the ModelCache's name. A namespace may be given, but only the pod's own is ever granted.
+VOLUME_ATTRIBUTE_CACHE: Final = "modelcache.io/cache"
+VOLUME_ATTRIBUTE_NAMESPACE: Final = "modelcache.io/namespace"
+# What the kubelet adds to them (podInfoOnMount); it overrides what the pod's spec says there.
+KUBELET_POD_NAME: Final = "csi.storage.k8s.io/pod.name"
+KUBELET_POD_NAMESPACE: Final = "csi.storage.k8s.io/pod.namespace"
+KUBELET_POD_UID: Final = "csi.storage.k8s.io/pod.uid"
+KUBELET_SERVICE_ACCOUNT: Final = "csi.storage.k8s.io/serviceAccount.name"
+KUBELET_EPHEMERAL: Final = "csi.storage.k8s.io/ephemeral"
+# What a pod sees in its volume. Written by the node's agent.
+VOLUME_MODEL_FOLDER: Final = "model"
+VOLUME_HUB_FOLDER: Final = "hub"
+VOLUME_STATUS_FILE: Final = "status.json"
+
+
 class Condition(StrEnum):
     """Condition types, as kstatus reads them."""
 
@@ -69,6 +121,14 @@ class Tier(StrEnum):
     DISK = "Disk"
 
 
+class EntryOrigin(StrEnum):
+    """Why a node should hold a version. Written by the operator into CacheNodes."""
+
+    PLACEMENT = "Placement"
+    # A pod that landed there reads it: for the pod's life, where nothing placed needs the room.
+    DEMAND = "Demand"
+
+
 class EntryState(StrEnum):
     """How far an agent is with one entry of its CacheNode. Written by the agent."""
 
@@ -78,6 +138,17 @@ class EntryState(StrEnum):
     CACHED = "Cached"
     FAILED = "Failed"
     EVICTED = "Evicted"
+
+
+class VolumeState(StrEnum):
+    """How far a pod's volume is. Written by the agent, read by `modelcache-agent wait`."""
+
+    WAITING = "Waiting"
+    DOWNLOADING = "Downloading"
+    VERIFYING = "Verifying"
+    READY = "Ready"
+    FAILED = "Failed"
+    REFUSED = "Refused"
 
 
 class Reason(StrEnum):
@@ -119,10 +190,12 @@ class Reason(StrEnum):
     OPERATOR_UNREACHABLE = "OperatorUnreachable"
     STORE_ERROR = "StoreError"
     TOO_MANY_MODELS = "TooManyModels"
+    VOLUME_REFUSED = "VolumeRefused"
     NODE_LOST = "NodeLost"
     AGENT_ALIVE = "AgentAlive"
     NO_AGENT = "NoAgent"
     AGENTS_NOT_RUNNING = "AgentsNotRunning"
     NO_ELIGIBLE_NODE = "NoEligibleNode"
+    MODEL_CACHE_NOT_FOUND = "ModelCacheNotFound"
     MODEL_VERSION_NOT_FOUND = "ModelVersionNotFound"
     MODEL_VERSION_NOT_READY = "ModelVersionNotReady"

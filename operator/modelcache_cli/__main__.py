@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Coroutine
 from enum import StrEnum
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +15,13 @@ import typer
 from modelcache_cli.affinity import AffinityRequest, fetch_affinity
 from modelcache_cli.cluster import ClusterChoice, open_cluster
 from modelcache_cli.errors import CliError
+from modelcache_cli.inject import inject_text, open_lookup
 from modelcache_cli.output import Format, render
 from modelcache_kube import KubeError
+from modelcache_operator.injection import InjectionSettings
+
+_WAIT_IMAGE = f"modelcache-agent:{installed_version('modelcache')}"
+_WAIT_IMAGE_VARIABLE = "MODELCACHE_AGENT_IMAGE"
 
 app = typer.Typer(
     name="kubectl modelcache",
@@ -68,6 +74,52 @@ def affinity(
             return render(await fetch_affinity(kube, request), output)
 
     print(_run(work()), end="")
+
+
+@app.command()
+def inject(
+    file: Annotated[Path, typer.Option("--filename", "-f", help="YAML or JSON; - reads stdin.")],
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", help="Of documents that name none. Default: context's."),
+    ] = None,
+    wait_image: Annotated[
+        str,
+        typer.Option(help="Image of the wait container: the agent's.", envvar=_WAIT_IMAGE_VARIABLE),
+    ] = _WAIT_IMAGE,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Ask no cluster: everything but the affinity.")
+    ] = False,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Default: KUBECONFIG, then ~/.kube/config.")
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+) -> None:
+    """Print manifests with the volume, wait container and affinity of their ModelCaches.
+
+    Pods and everything with a pod template; opt in by the label modelcache.io/cache on the pod.
+    What is printed can be applied: kubectl modelcache inject -f app.yaml | kubectl apply -f -
+    """
+    choice = ClusterChoice(kubeconfig, context, namespace)
+
+    async def work() -> str:
+        text = _read(file)
+        async with open_lookup(choice, offline=offline) as (lookup, chosen):
+            injected = await inject_text(text, lookup, chosen, InjectionSettings(wait_image))
+        for note in injected.notes:
+            print(f"note: {note}", file=sys.stderr)
+        return injected.text
+
+    print(_run(work()), end="")
+
+
+def _read(file: Path) -> str:
+    if str(file) == "-":
+        return sys.stdin.read()
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"cannot read {file}: {error}") from error
 
 
 def _run(work: Coroutine[None, None, str]) -> str:

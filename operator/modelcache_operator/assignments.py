@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from modelcache_api.names import EntryOrigin
 from modelcache_operator.decide.stuck import StuckSince
 from modelcache_operator.decide.world import CacheNodeView, NodeName, ObjectKey, Uid
 
@@ -51,6 +52,8 @@ class Assignments:
         given_up = {entry.uid for entry in cache_node.spec.entries if entry.evictable}
         added = frozenset({cache_node.name})
         for ref in cache_node.spec.caches:
+            if ref.origin is not EntryOrigin.PLACEMENT:
+                continue
             key = ObjectKey(ref.namespace, ref.name)
             known = self._by_cache.get(key) or Assignment(Uid(ref.stable_uid))
             evictable = added if ref.stable_uid in given_up else frozenset()

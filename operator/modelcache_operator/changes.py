@@ -10,9 +10,10 @@ from modelcache_operator.decide.world import (
     ModelCacheView,
     ModelVersionView,
     NodeView,
+    PodView,
 )
 
-View = ModelVersionView | ModelCacheView | CacheNodeView | NodeView
+View = ModelVersionView | ModelCacheView | CacheNodeView | NodeView | PodView
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ _LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 _MAX_PORT: Final = 65535
 # Three lists must fit into half of the time of loss: a longer gap between two is an outage.
 _MIN_LISTS_UNTIL_LOST: Final = 6
+_SHORTEST_OVERLAP_SECONDS: Final = 1800.0
 
 
 class ConfigError(Exception):
@@ -41,9 +42,13 @@ class OperatorConfig:
     agent_lost_after_seconds: float
     lease_list_interval_seconds: float
     silence_limit_seconds: float
+    gate_timeout_seconds: float
+    node_ready_timeout_seconds: float
     workers: int
     api_writes_per_second: float
     source_policy: Path | None
+    authority_max_age_seconds: float
+    authority_overlap_seconds: float
     leader_elect: bool
     identity: str
     log_level: str
@@ -79,6 +84,13 @@ def _parse_seconds(text: str) -> float:
         seconds = -1.0
     if not 0.0 < seconds < float("inf"):
         raise ValueError("write a time above zero, for example 300s or 5m")
+    return seconds
+
+
+def _parse_overlap(text: str) -> float:
+    seconds = _parse_seconds(text)
+    if seconds < _SHORTEST_OVERLAP_SECONDS:
+        raise ValueError("write at least 30m: replicas and agents look every few minutes")
     return seconds
 
 
@@ -156,12 +168,36 @@ _OPTIONS: Final = {
     "silence_limit_seconds": _Option(
         "--silence-limit", "600s", _parse_seconds, "without the API server until /healthz is red"
     ),
+    "gate_timeout_seconds": _Option(
+        "--gate-timeout",
+        "30s",
+        _parse_seconds,
+        "that a pod with placement required waits for a node that fetches its model",
+    ),
+    "node_ready_timeout_seconds": _Option(
+        "--node-ready-timeout",
+        "300s",
+        _parse_seconds,
+        "that a fresh node with the taint agent-not-ready waits for models of copies All",
+    ),
     "workers": _Option("--workers", "8", _parse_positive, "keys worked on at once"),
     "api_writes_per_second": _Option(
         "--api-writes-per-second", "200", _parse_rate, "writes that the API server is asked to bear"
     ),
     "source_policy": _Option(
         "--source-policy", "", _parse_path, "file with the sources that are allowed beyond default"
+    ),
+    "authority_max_age_seconds": _Option(
+        "--authority-max-age",
+        "8760h",
+        _parse_seconds,
+        "age at which the certificate authority is followed by a new one",
+    ),
+    "authority_overlap_seconds": _Option(
+        "--authority-overlap",
+        "1h",
+        _parse_overlap,
+        "how long old and new authority are both trusted, before and after the change",
     ),
     "leader_elect": _Option("--leader-elect", "true", _parse_flag, "false for a single replica"),
     "identity": _Option(

@@ -20,6 +20,8 @@ from modelcache_operator.reconcile import Reconciler
 from modelcache_operator.reconcilers.caches import CacheReconciler
 from modelcache_operator.reconcilers.nodes import NodeReconciler
 from modelcache_operator.reconcilers.orphans import OrphanSweep
+from modelcache_operator.reconcilers.pods import PodReconciler
+from modelcache_operator.reconcilers.taints import TaintWarden
 from modelcache_operator.reconcilers.versions import VersionReconciler
 from modelcache_operator.resolving import Resolver
 from modelcache_operator.routing import Adder, Router
@@ -42,6 +44,15 @@ class CoreParts:
 
 
 @dataclass(frozen=True, slots=True)
+class CoreTimes:
+    """How long agents may be silent, gated pods may wait, and fresh nodes may be kept free."""
+
+    liveness: LivenessLimits
+    gate_timeout_seconds: float
+    node_ready_timeout_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Core:
     """Memory, and the parts that act on it."""
 
@@ -51,10 +62,10 @@ class Core:
     reconciler: Reconciler
 
 
-def make_core(parts: CoreParts, limits: LivenessLimits) -> Core:
+def make_core(parts: CoreParts, times: CoreTimes) -> Core:
     """The core, with an empty memory."""
     world, clock, writer, events = parts.world, parts.clock, parts.writer, parts.events
-    assignments, agents = Assignments(), Agents(world, clock, limits)
+    assignments, agents = Assignments(), Agents(world, clock, times.liveness)
     memory = Memory(assignments, agents, NodeBooks(world, agents, assignments))
     router = Router(world, memory, parts.queue)
     resolver = Resolver(
@@ -66,10 +77,12 @@ def make_core(parts: CoreParts, limits: LivenessLimits) -> Core:
         parts.uniform,
         parts.queue.add,
     )
+    taints = TaintWarden(world, memory, writer, clock, times.node_ready_timeout_seconds)
     reconciler = Reconciler(
         VersionReconciler(world, memory, writer, events, clock, resolver, parts.manifests),
         CacheReconciler(world, memory, router, writer, events, clock),
-        NodeReconciler(world, memory, router, writer, events, clock),
+        NodeReconciler(world, memory, router, writer, events, clock, taints),
         OrphanSweep(world, parts.manifests),
+        PodReconciler(world, memory, writer, events, clock, times.gate_timeout_seconds),
     )
     return Core(memory, router, resolver, reconciler)

@@ -14,6 +14,7 @@ class KeyKind(StrEnum):
     VERSION = "version"
     CACHE = "cache"
     NODE = "node"
+    POD = "pod"
     SWEEP = "sweep"
 
 
@@ -51,3 +52,8 @@ def cache_key(key: ObjectKey) -> Key:
 def node_key(name: NodeName) -> Key:
     """Look at a node."""
     return Key(KeyKind.NODE, "", name)
+
+
+def pod_key(key: ObjectKey) -> Key:
+    """Look at a gated pod."""
+    return Key(KeyKind.POD, key.namespace, key.name)

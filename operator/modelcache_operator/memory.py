@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from modelcache_operator.agents import Agents
 from modelcache_operator.assignments import Assignments
 from modelcache_operator.books import NodeBooks
-from modelcache_operator.decide.world import NodeName, ObjectKey
+from modelcache_operator.decide.world import CacheNodeView, NodeName, ObjectKey, Uid
+from modelcache_operator.demands import Demands
 from modelcache_operator.ports.world import ObservedWorld
 
 
@@ -21,13 +22,30 @@ class Memory:
     assignments: Assignments
     agents: Agents
     books: NodeBooks
+    demands: Demands = field(default_factory=Demands)
     unsatisfied: set[ObjectKey] = field(default_factory=set)
     not_read_back: set[NodeName] = field(default_factory=set)
 
     def begin_term(self, world: ObservedWorld) -> None:
         """Forget what an earlier term believed, and read back what CacheNodes say."""
         self.assignments.rebuild(world.cache_nodes())
+        self.demands.rebuild(world.cache_nodes())
         self.not_read_back = set(world.unreadable.cache_nodes)
         self.agents.reset()
         self.unsatisfied.clear()
         self.books.reset()
+
+    def read_back(self, cache_node: CacheNodeView) -> frozenset[ObjectKey]:
+        """Make up for a CacheNode that can be read only now; returns the ModelCaches it holds.
+
+        Empty if it was read back already.
+        """
+        if cache_node.name not in self.not_read_back:
+            return frozenset()
+        self.not_read_back.discard(cache_node.name)
+        placed = self.assignments.read_back(cache_node)
+        return placed | self.demands.read_back(cache_node)
+
+    def holders(self, version: Uid) -> frozenset[NodeName]:
+        """The nodes that should hold the version, for a ModelCache or for a pod."""
+        return self.assignments.holders(version) | self.demands.holders(version)

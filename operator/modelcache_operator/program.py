@@ -27,11 +27,13 @@ from modelcache_operator.adapters.keyed_data import KubeKeyedData
 from modelcache_operator.adapters.login import read_login
 from modelcache_operator.adapters.manifest_store import ConfigMapManifests
 from modelcache_operator.adapters.metrics import OperatorMetrics
+from modelcache_operator.adapters.pod_watch import watch_pods
 from modelcache_operator.adapters.relist import Relister
+from modelcache_operator.adapters.request_tap import RequestTap
 from modelcache_operator.adapters.token_bucket import TokenBucket
 from modelcache_operator.adapters.watch_cache import WatchCache
 from modelcache_operator.config import OperatorConfig
-from modelcache_operator.core import CoreParts, make_core
+from modelcache_operator.core import CoreParts, CoreTimes, make_core
 from modelcache_operator.decide.grant_access import AgentAccount
 from modelcache_operator.decide.liveness import LivenessLimits
 from modelcache_operator.decide.world import AgentLeaseView, Uid
@@ -41,9 +43,10 @@ from modelcache_operator.grants_server import GrantsServer
 from modelcache_operator.keys import version_key
 from modelcache_operator.kopf_app import KopfInformer
 from modelcache_operator.leading import Term
+from modelcache_operator.ports.authority import AuthorityDamagedError
 from modelcache_operator.ports.manifests import Manifests
 from modelcache_operator.ports.sources import Sources
-from modelcache_operator.serving_certificate import AuthorityDamagedError, ServingCertificate
+from modelcache_operator.serving_certificate import RotationPlan, ServingCertificate
 from modelcache_operator.sources.allow_list_file import AllowListFile
 from modelcache_operator.sources.s3 import S3Sources
 from modelcache_operator.workqueue import WorkQueue
@@ -58,17 +61,6 @@ class StartupError(Exception):
     """The operator cannot even begin; the message names the cause and the cure."""
 
 
-class _RequestTap:
-    """Passes on what the connection tells of each request."""
-
-    def __init__(self) -> None:
-        self.listeners: list[Callable[[str, str, int], None]] = []
-
-    def __call__(self, verb: str, resource: str, code: int) -> None:
-        for listener in self.listeners:
-            listener(verb, resource, code)
-
-
 async def run_operator(config: OperatorConfig) -> None:
     """Run until cancelled.
 
@@ -79,13 +71,13 @@ async def run_operator(config: OperatorConfig) -> None:
         allow_list = AllowListFile(config.source_policy)
     except ValueError as error:
         raise StartupError(f"--source-policy: {error}") from error
-    tap = _RequestTap()
+    tap = RequestTap()
     async with _connect(config, tap) as kube:
         await _Program(config, kube, tap, allow_list).run()
 
 
 @asynccontextmanager
-async def _connect(config: OperatorConfig, tap: _RequestTap) -> AsyncIterator[KubeClient]:
+async def _connect(config: OperatorConfig, tap: RequestTap) -> AsyncIterator[KubeClient]:
     agent = f"{names.MANAGER_OPERATOR}/{installed_version('modelcache')}"
     wanted = ConnectConfig(kubeconfig=config.kubeconfig, user_agent=agent)
     try:
@@ -99,7 +91,7 @@ class _Program:
     """The parts, made once and in order; `run` starts them."""
 
     def __init__(
-        self, config: OperatorConfig, kube: KubeClient, tap: _RequestTap, allow_list: AllowListFile
+        self, config: OperatorConfig, kube: KubeClient, tap: RequestTap, allow_list: AllowListFile
     ) -> None:
         self._config = config
         self._kube = kube
@@ -143,6 +135,7 @@ class _Program:
                 _log.info("the cluster is listed; watching")
                 self._informer.start()
                 group.create_task(self._relister.run(), name="relist")
+                group.create_task(watch_pods(self._kube, self._cache), name="pods")
                 group.create_task(self._lead(), name="leadership")
         except* StartupError as failures:
             raise StartupError(str(failures.exceptions[0])) from failures
@@ -169,11 +162,10 @@ class _Program:
     async def _serve_grants(self) -> None:
         config, world = self._config, self._cache
         account = AgentAccount(config.namespace, config.agent_service_account)
-        certificate = ServingCertificate(
-            KubeAuthorityStore(self._kube, config.namespace),
-            config.grants_names,
-            now=self._clock.now,
-        )
+        store = KubeAuthorityStore(self._kube, config.namespace)
+        plan = RotationPlan.of(config.authority_max_age_seconds, config.authority_overlap_seconds)
+        now = self._clock.now
+        certificate = ServingCertificate(store, config.grants_names, now=now, plan=plan)
         monotonic = self._clock.monotonic
         server = GrantsServer(
             GrantService(
@@ -244,7 +236,13 @@ class _Program:
                 resolve_queue,
                 random.uniform,
             ),
-            LivenessLimits.of(config.agent_lost_after_seconds, config.lease_list_interval_seconds),
+            CoreTimes(
+                LivenessLimits.of(
+                    config.agent_lost_after_seconds, config.lease_list_interval_seconds
+                ),
+                gate_timeout_seconds=config.gate_timeout_seconds,
+                node_ready_timeout_seconds=config.node_ready_timeout_seconds,
+            ),
         )
         lister = AgentLeaseLister(
             self._kube,

@@ -10,6 +10,7 @@ from modelcache_operator.keys import Key, KeyKind
 from modelcache_operator.reconcilers.caches import CacheReconciler
 from modelcache_operator.reconcilers.nodes import NodeReconciler
 from modelcache_operator.reconcilers.orphans import OrphanSweep
+from modelcache_operator.reconcilers.pods import PodReconciler
 from modelcache_operator.reconcilers.versions import VersionReconciler
 from modelcache_operator.workqueue import Requeue
 
@@ -22,6 +23,7 @@ class Reconciler:
     caches: CacheReconciler
     nodes: NodeReconciler
     orphans: OrphanSweep
+    pods: PodReconciler
 
     async def reconcile(self, key: Key) -> Requeue:
         """Bring the thing behind the key closer to what is wanted."""
@@ -32,6 +34,8 @@ class Reconciler:
                 return await self.caches.reconcile(key.object_key)
             case KeyKind.NODE:
                 return await self.nodes.reconcile(NodeName(key.name))
+            case KeyKind.POD:
+                return await self.pods.reconcile(key.object_key)
             case KeyKind.SWEEP:
                 self.versions.resolver.forget_gone()
                 return await self.orphans.reconcile()

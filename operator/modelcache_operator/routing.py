@@ -15,9 +15,10 @@ from modelcache_operator.decide.world import (
     NodeName,
     NodeView,
     ObjectKey,
+    PodView,
     Uid,
 )
-from modelcache_operator.keys import SWEEP, Key, cache_key, node_key, version_key
+from modelcache_operator.keys import SWEEP, Key, cache_key, node_key, pod_key, version_key
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.world import ObservedWorld
 
@@ -51,6 +52,8 @@ class Router:
             self._memory.assignments.caches()
         ):
             self._queue.add(cache_key(key))
+        for pod in self._world.pods():
+            self._look_at_pod(pod)
         for name in {node.name for node in self._world.nodes()} | {
             node.name for node in self._world.cache_nodes()
         }:
@@ -64,6 +67,10 @@ class Router:
                 self._version_changed(version, change)
             case ModelCacheView() as cache:
                 self._queue.add(cache_key(cache.key))
+                if _meaning(change.old) != _meaning(change.new):
+                    self._look_at_pods_of(cache.key)
+            case PodView():
+                self._pod_changed(change)
             case NodeView() as node:
                 self._node_changed(node.name, change)
             case CacheNodeView() as cache_node:
@@ -100,6 +107,11 @@ class Router:
         for key in caches:
             self._queue.add(cache_key(key))
 
+    def on_demand(self, caches: Iterable[ObjectKey]) -> None:
+        """Pods have come to read these ModelCaches where they are not placed, or gone."""
+        for key in caches:
+            self._queue.add(cache_key(key), after_seconds=_REPORT_SECONDS)
+
     def look_at_unsatisfied(self) -> None:
         """There may be room for those who lack some."""
         for key in tuple(self._memory.unsatisfied):
@@ -109,9 +121,30 @@ class Router:
         """A ModelVersion's status has changed: whoever names or holds it must know."""
         for key in self._world.caches_of_version(version.key):
             self._queue.add(cache_key(key))
-        for name in self._memory.assignments.holders(version.uid):
+            self._look_at_pods_of(key)
+        for name in self._memory.holders(version.uid):
             self._memory.books.invalidate((name,))
             self._queue.add(node_key(name))
+
+    def _pod_changed(self, change: Changed) -> None:
+        old = change.old if isinstance(change.old, PodView) else None
+        new = change.new if isinstance(change.new, PodView) else None
+        for pod in (old, new):
+            if pod is not None and pod.node is not None:
+                self._queue.add(node_key(pod.node))
+            if pod is not None:
+                self._look_at_pod(pod)
+
+    def _look_at_pods_of(self, cache: ObjectKey) -> None:
+        for pod in self._world.pods_of(cache):
+            self._look_at_pod(pod)
+            if pod.node is not None:
+                self._queue.add(node_key(pod.node))
+
+    def _look_at_pod(self, pod: PodView) -> None:
+        """Most pods need none of it: their node's key does what they want."""
+        if pod.is_gated or (not pod.is_over and self._world.model_cache(pod.cache) is None):
+            self._queue.add(pod_key(pod.key))
 
     def _version_changed(self, version: ModelVersionView, change: Changed) -> None:
         if change.new is None:
@@ -146,6 +179,8 @@ class Router:
             if _verified_content(before.get(uid)) != _verified_content(after.get(uid)):
                 self._look_at_version(uid)
         has_room = old is None or new is None or _tiers(old) != _tiers(new)
+        if has_room and any(self._world.pods_on(name)):
+            self._queue.add(node_key(name))
         if has_room or any(_is_evicted(after.get(uid)) for uid in moved):
             self.look_at_unsatisfied()
 
@@ -173,6 +208,13 @@ def _traits_for_dependants(view: View | None) -> object:
         return None
     status = view.status.model_copy(update={"nodes": None})
     return view.uid, view.is_deleted, view.spec.digest, status
+
+
+def _meaning(view: View | None) -> object:
+    """Which version a ModelCache stands for."""
+    if not isinstance(view, ModelCacheView):
+        return None
+    return view.uid, view.is_deleted, view.spec.stable
 
 
 def _placement_traits(node: NodeView | None) -> object:

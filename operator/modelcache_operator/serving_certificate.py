@@ -6,12 +6,20 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Final
 
 from modelcache_kube.errors import KubeError
-from modelcache_operator.ports.authority import AuthorityStore, KeyPair
+from modelcache_operator.decide.authority_rotation import RotationState, Step, choose_step
+from modelcache_operator.ports.authority import (
+    Authority,
+    AuthorityDamagedError,
+    AuthorityStore,
+    KeyPair,
+)
 from modelcache_operator.tls import (
+    age_of,
     is_due_for_renewal,
     issue_leaf,
     load_pair,
@@ -24,24 +32,42 @@ _CHECK_SECONDS: Final = 600.0
 logger = logging.getLogger(__name__)
 
 
-class AuthorityDamagedError(Exception):
-    """The stored authority cannot be used: delete its Secret, and a new one is made."""
+@dataclass(frozen=True, slots=True)
+class RotationPlan:
+    """When an authority is followed by a new one, and how long both are trusted each time.
+
+    The overlap must be longer than three checks: a replica that has just looked goes on for one.
+    """
+
+    max_age: timedelta = timedelta(days=365)
+    overlap: timedelta = timedelta(hours=1)
+
+    @classmethod
+    def of(cls, max_age_seconds: float, overlap_seconds: float) -> RotationPlan:
+        """From options in seconds."""
+        return cls(timedelta(seconds=max_age_seconds), timedelta(seconds=overlap_seconds))
 
 
 class ServingCertificate:
     """A leaf of the operator's own authority, renewed without a restart.
 
-    The stored authority is read again at each check, so deleting its Secret makes all replicas
-    change to a new one within minutes.
+    The stored authority is read again at each check, and rotated when it is old or somebody asks.
+    Deleting its Secret makes all replicas change to a new one within minutes, with a gap.
     """
 
     def __init__(
-        self, store: AuthorityStore, hosts: Sequence[str], *, now: Callable[[], datetime]
+        self,
+        store: AuthorityStore,
+        hosts: Sequence[str],
+        *,
+        now: Callable[[], datetime],
+        plan: RotationPlan | None = None,
     ) -> None:
         self._store = store
         self._hosts = tuple(hosts)
         self._now = now
-        self._authority: KeyPair | None = None
+        self._plan = plan or RotationPlan()
+        self._signer: KeyPair | None = None
         self._leaf: KeyPair | None = None
         self._context: ssl.SSLContext | None = None
 
@@ -53,10 +79,11 @@ class ServingCertificate:
             KubeError: the API server could not be asked.
         """
         authority = await self._read_or_make()
-        await self._store.publish(authority.certificate)
-        if self._context is None or not self._is_fresh(authority):
-            self._leaf = issue_leaf(authority, self._hosts, self._now())
-            self._authority = authority
+        since = await self._store.publish(authority.bundle, self._now())
+        authority = await self._rotate(authority, self._now() - since)
+        if self._context is None or not self._is_fresh(authority.current):
+            self._leaf = issue_leaf(authority.current, self._hosts, self._now())
+            self._signer = authority.current
             self._context = self._show(self._leaf)
         return self._context
 
@@ -69,6 +96,30 @@ class ServingCertificate:
             except (KubeError, AuthorityDamagedError) as error:
                 logger.warning("the serving certificate could not be checked: %s", error)
 
+    async def _rotate(self, authority: Authority, published_for: timedelta) -> Authority:
+        """At most one step. If another replica took it, the next check sees what it did."""
+        state = RotationState(
+            has_following=authority.following is not None,
+            has_previous=authority.previous is not None,
+            published_for=published_for,
+            is_wanted=authority.is_rotation_asked or self._is_old(authority.current.certificate),
+        )
+        step = choose_step(state, self._plan.overlap)
+        if step is Step.STAY:
+            return authority
+        stepped = _take(step, authority, self._now())
+        if not await self._store.replace(stepped):
+            return authority
+        logger.info("rotation of the certificate authority: %s", step)
+        await self._store.publish(stepped.bundle, self._now())
+        return stepped
+
+    def _is_old(self, certificate: bytes) -> bool:
+        now = self._now()
+        return age_of(certificate, now) >= self._plan.max_age or is_due_for_renewal(
+            certificate, now
+        )
+
     def _show(self, leaf: KeyPair) -> ssl.SSLContext:
         if self._context is None:
             return make_server_context(leaf)
@@ -76,24 +127,37 @@ class ServingCertificate:
         logger.info("the serving certificate was renewed")
         return self._context
 
-    def _is_fresh(self, authority: KeyPair) -> bool:
-        if self._leaf is None or authority != self._authority:
+    def _is_fresh(self, signer: KeyPair) -> bool:
+        if self._leaf is None or signer != self._signer:
             return False
         return not is_due_for_renewal(self._leaf.certificate, self._now())
 
-    async def _read_or_make(self) -> KeyPair:
+    async def _read_or_make(self) -> Authority:
         authority = await self._store.read()
         if authority is None:
-            made = make_authority(self._now())
-            if await self._store.create(made):
-                return made
+            await self._store.create(make_authority(self._now()))
             authority = await self._store.read()
         if authority is None:
             raise AuthorityDamagedError("the certificate authority was deleted while it was read")
         try:
-            load_pair(authority)
+            load_pair(authority.current)
+            if authority.following is not None:
+                load_pair(authority.following)
         except ValueError as error:
             raise AuthorityDamagedError(
                 f"the operator's certificate authority is damaged: {error}; delete its Secret"
             ) from error
         return authority
+
+
+def _take(step: Step, authority: Authority, now: datetime) -> Authority:
+    if step is Step.ANNOUNCE:
+        return replace(authority, following=make_authority(now), is_rotation_asked=False)
+    if step is Step.SWITCH and authority.following is not None:
+        return replace(
+            authority,
+            current=authority.following,
+            following=None,
+            previous=authority.current.certificate,
+        )
+    return replace(authority, previous=None)

@@ -90,6 +90,11 @@ def is_due_for_renewal(certificate: bytes, now: datetime) -> bool:
     return now >= parsed.not_valid_after_utc - life / 3
 
 
+def age_of(certificate: bytes, now: datetime) -> timedelta:
+    """Time since the certificate began to be valid. Raises ValueError if it is none."""
+    return now - x509.load_pem_x509_certificate(certificate).not_valid_before_utc
+
+
 def make_server_context(leaf: KeyPair) -> ssl.SSLContext:
     """TLS 1.2 or newer, with that certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

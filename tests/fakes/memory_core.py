@@ -33,7 +33,7 @@ from modelcache_api.v1alpha1.cache_node import CacheNodeSpec
 from modelcache_operator.adapters.parsing import Observed, ObservedKind
 from modelcache_operator.adapters.watch_cache import WatchCache
 from modelcache_operator.changes import View
-from modelcache_operator.core import CoreParts, make_core
+from modelcache_operator.core import CoreParts, CoreTimes, make_core
 from modelcache_operator.decide.events import EventNote
 from modelcache_operator.decide.liveness import LivenessLimits
 from modelcache_operator.decide.world import AgentLeaseView, NodeName, ObjectKey, Uid
@@ -46,6 +46,7 @@ _KINDS = {
     "ModelCacheView": ObservedKind.MODEL_CACHES,
     "CacheNodeView": ObservedKind.CACHE_NODES,
     "NodeView": ObservedKind.NODES,
+    "PodView": ObservedKind.PODS,
 }
 
 
@@ -139,7 +140,7 @@ class MemoryCore:
             self.resolve_queue,
             lambda _low, _high: 1.0,
         )
-        core = make_core(parts, LivenessLimits.of(300))
+        core = make_core(parts, CoreTimes(LivenessLimits.of(300), 30.0, 300.0))
         self.memory, self.router = core.memory, core.router
         self.resolver, self.reconciler = core.resolver, core.reconciler
         self.agents = core.memory.agents
@@ -187,6 +188,7 @@ class MemoryWorld:
         self.leases: dict[NodeName, AgentLeaseView] = {}
         self.writes: Counter[str] = Counter()
         self.events: list[EventNote] = []
+        self.lifted: dict[str, str | None] = {}
         self.states: dict[tuple[str, str], EntryState] = {}
         self.reasons: dict[tuple[str, str], str] = {}
         self._version = 0
@@ -303,6 +305,20 @@ class MemoryWorld:
         assert present is not None
         kept = {key: value for key, value in present.labels.items() if key not in keys}
         self.show(replace(present, labels=kept))
+
+    async def lift_gate(self, pod, require):
+        self.writes["gate"] += 1
+        self.show(replace(pod, is_gated=False, constraints=None))
+        self.lifted[pod.key.name] = require
+        return True
+
+    async def lift_taint(self, node):
+        self.writes["taint"] += 1
+        present = self.cache.node(node.name)
+        assert present is not None
+        kept = tuple(t for t in present.taints if t.key != "modelcache.io/agent-not-ready")
+        self.show(replace(present, taints=kept))
+        return True
 
     async def delete_cache_node(self, cache_node):
         self.writes["cache node deletion"] += 1

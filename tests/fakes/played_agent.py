@@ -34,13 +34,14 @@ class PlayedAgent:
     grants: GrantsServer
     objects: RangeServer
     entries: list[dict[str, Any]] = field(default_factory=list)
+    caches: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen | None = None
 
     def prepare(self) -> None:
         created = self.cluster.add_node(self.node)
         self.uid = created["metadata"]["uid"]
         self.store = self.folder / "store"
-        self.store.mkdir(parents=True)
+        self.store.mkdir(parents=True, exist_ok=True)
         self.credentials = self.cluster.agent_credentials(
             self.node, NAMESPACE, ACCOUNT, self.folder
         )
@@ -53,7 +54,18 @@ class PlayedAgent:
                     "apiVersion": "modelcache.io/v1alpha1",
                     "kind": "CacheNode",
                     "metadata": {"name": self.node},
-                    "spec": {"nodeUid": self.uid, "entries": self.entries},
+                    "spec": {
+                        "nodeUid": self.uid,
+                        "entries": self.entries,
+                        "caches": [
+                            {
+                                "namespace": key.split("/")[0],
+                                "name": key.split("/")[1],
+                                "stableUid": uid,
+                            }
+                            for key, uid in self.caches.items()
+                        ],
+                    },
                 }
             ]
         )
@@ -106,7 +118,11 @@ class PlayedAgent:
             command,
             stderr=log,
             stdout=log,
-            env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": "/nonexistent",
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            },
         )
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, float]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from modelcache_agent.ports.cluster import CacheNodeView, ClusterError
-from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheNodeStatus, EntrySpec
+from modelcache_api.v1alpha1.cache_node import (
+    CacheNodeSpec,
+    CacheNodeStatus,
+    CacheRef,
+    EntrySpec,
+)
 
 
 @dataclass
@@ -21,19 +26,25 @@ class PlayedCluster:
     labels: frozenset[str] = frozenset()
     status: CacheNodeStatus = field(default_factory=CacheNodeStatus)
     entries: tuple[EntrySpec, ...] = ()
+    caches: tuple[CacheRef, ...] = ()
     status_writes: list[CacheNodeStatus] = field(default_factory=list)
     label_writes: list[frozenset[str]] = field(default_factory=list)
     leases: int = 0
     on_labels: Callable[[frozenset[str], frozenset[str]], None] = lambda _before, _after: None
     _views: asyncio.Queue = field(default_factory=asyncio.Queue)
 
-    def want(self, *entries: EntrySpec) -> None:
-        """What the operator writes."""
+    def want(self, *entries: EntrySpec, caches: Mapping[str, str] | None = None) -> None:
+        """What the operator writes; `caches` are uids by namespace/name."""
         self.entries = entries
+        if caches is not None:
+            self.caches = tuple(
+                CacheRef(namespace=key.split("/")[0], name=key.split("/")[1], stable_uid=uid)
+                for key, uid in caches.items()
+            )
         self.nudge()
 
     def nudge(self) -> None:
-        spec = CacheNodeSpec(node_uid=self.node_uid, entries=self.entries)
+        spec = CacheNodeSpec(node_uid=self.node_uid, entries=self.entries, caches=self.caches)
         self._views.put_nowait(CacheNodeView("cache-node-1", spec, self.status))
 
     def vanish(self) -> None:

@@ -44,6 +44,7 @@ class PlayedNode:
     written: dict[str, Any] = field(default_factory=dict)
     labels: set[str] = field(default_factory=set)
     spec: dict[str, Any] = field(default_factory=dict)
+    acting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class PlayedFleet:
@@ -154,7 +155,9 @@ class PlayedFleet:
             if node is None or not node.is_alive or not node.spec:
                 continue
             try:
-                await self._act(node)
+                # One at a time: an older look must not take back what a newer one has labelled.
+                async with node.acting:
+                    await self._act(node)
             except KubeError as error:
                 self.errors.append(f"{name}: {error}")
                 await asyncio.sleep(0.5)

@@ -77,7 +77,13 @@ async def test_C41_three_nodes_in_three_states_are_counted_as_they_are(stage):
     await stage.apply_cache(copies=3)
     await stage.until(stage.ready, ("True", "Degraded"))
     status = (await stage.cache())["status"]
-    assert status["copies"] == {"wanted": 3, "placed": 3, "ready": 1, "failed": 1}
+    assert status["copies"] == {
+        "wanted": 3,
+        "placed": 3,
+        "ready": 1,
+        "failed": 1,
+        "demanded": 0,
+    }
     assert status["failures"][0]["node"] == first
     assert status["observedGeneration"] == 1
 

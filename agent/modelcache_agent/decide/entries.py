@@ -39,10 +39,15 @@ def consider(
         return _view_held(draft, world, entry, match, setback)
     if flight is not None:
         return _view_flight(flight)
-    if entry.uid in world.evicted:
+    if is_given_up(world, entry):
         message = "evicted to make room; it is not fetched again while it stays assigned"
         return EntryView(entry.uid, EntryState.EVICTED, Reason.EVICTED, message)
     return _view_newcomer(draft, world, entry, setback)
+
+
+def is_given_up(world: World, entry: EntrySpec) -> bool:
+    """True if the version was evicted and no pod asks for it again."""
+    return entry.uid in world.evicted and entry.uid not in world.attached
 
 
 def find_setback(world: World, entry: EntrySpec) -> Setback | None:

@@ -18,7 +18,13 @@ from modelcache_agent.decide.actions import (
     SetLabels,
 )
 from modelcache_agent.decide.admission import Room, describe_never_fits, shed
-from modelcache_agent.decide.entries import Draft, consider, find_setback, refine
+from modelcache_agent.decide.entries import (
+    Draft,
+    consider,
+    find_setback,
+    is_given_up,
+    refine,
+)
 from modelcache_agent.decide.faults import tell_faults
 from modelcache_agent.decide.label_choice import choose_labels
 from modelcache_agent.decide.matching import Match, match_entries
@@ -69,19 +75,19 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
 
 
 def _find_gone(world: World, matches: Mapping[str, Match]) -> frozenset[str]:
-    """Contents that no entry names."""
-    named = {match.held.digest for match in matches.values()}
-    return frozenset(held.digest for held in world.held if held.digest not in named)
+    """Contents that no entry names and no live pod's volume shows."""
+    kept = {match.held.digest for match in matches.values()} | world.mounted
+    return frozenset(held.digest for held in world.held if held.digest not in kept)
 
 
 def _survey(
     world: World, matches: Mapping[str, Match], gone: frozenset[str], policy: EvictionPolicy
 ) -> Room:
     """The room before newcomers are looked at. Who was not seen unused counts as in use."""
-    protected = {
+    protected = world.mounted | {
         matches[entry.uid].held.digest
         for entry in world.entries
-        if not entry.evictable and entry.uid in matches
+        if entry.uid in matches and (not entry.evictable or entry.uid in world.attached)
     }
     in_use = {held.digest for held in world.held} if world.in_use is None else world.in_use
     return Room(
@@ -120,7 +126,7 @@ def _partials_to_drop(world: World, matches: Mapping[str, Match]) -> tuple[DropP
     kept |= {
         entry.uid
         for entry in world.entries
-        if entry.uid not in matches and entry.uid not in world.evicted
+        if entry.uid not in matches and not is_given_up(world, entry)
         if _may_resume(world, entry)
     }
     return tuple(DropPartial(uid) for uid in sorted(world.ledger.partials) if uid not in kept)

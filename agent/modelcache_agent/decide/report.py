@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Final
 from modelcache_api.conditions import truncate
 from modelcache_api.names import EntryState, Tier
 from modelcache_api.quantities import format_bytes
-from modelcache_api.v1alpha1.cache_node import CacheNodeStatus, EntryStatus, TierStatus
+from modelcache_api.v1alpha1.cache_node import (
+    CacheKey,
+    CacheNodeStatus,
+    EntryStatus,
+    TierStatus,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from modelcache_agent.decide.actions import EntryView
     from modelcache_agent.decide.ledger import Ledger
@@ -19,14 +24,23 @@ _TENTH: Final = 10
 
 
 def make_status(
-    views: Sequence[EntryView], ledger: Ledger, *, agent_version: str
+    views: Sequence[EntryView],
+    ledger: Ledger,
+    *,
+    agent_version: str,
+    mounts: Mapping[str, int] | None = None,
+    demands: tuple[CacheKey, ...] = (),
 ) -> CacheNodeStatus:
     """The whole status but for the conditions, which are the operator's."""
     disk = make_disk_status(ledger)
     return CacheNodeStatus(
         agent_version=agent_version,
         tiers=(disk,),
-        entries=tuple(_make_entry(view) for view in sorted(views, key=lambda view: view.uid)),
+        entries=tuple(
+            _make_entry(view, (mounts or {}).get(view.uid))
+            for view in sorted(views, key=lambda view: view.uid)
+        ),
+        demands=demands,
         disk_summary=f"{format_bytes(disk.used_bytes)}/{format_bytes(disk.capacity_bytes)}",
         models=sum(view.state is EntryState.CACHED for view in views),
         failed=sum(view.state is EntryState.FAILED for view in views),
@@ -59,7 +73,7 @@ def _in_tenths(part: int, whole: int) -> int:
     return 0 if whole == 0 else whole * (_TENTH * min(part, whole) // whole) // _TENTH
 
 
-def _make_entry(view: EntryView) -> EntryStatus:
+def _make_entry(view: EntryView, mounts: int | None) -> EntryStatus:
     return EntryStatus(
         uid=view.uid,
         state=view.state,
@@ -68,4 +82,5 @@ def _make_entry(view: EntryView) -> EntryStatus:
         progress_percent=view.progress_percent,
         reason=view.reason,
         message=truncate(view.message),
+        mounts=mounts,
     )

@@ -239,16 +239,20 @@ class DiskStore:
 
     def find_in_use(self) -> frozenset[str]:
         """Contents with a file that some process has open or mapped; notes their use."""
-        now = self._clock()
         used = frozenset(stored.digest for stored in self.catalog if self._is_in_use(stored))
         for digest in used:
-            stored = self.catalog.get(ContentDigest(digest))
-            if stored is not None and now - stored.last_used >= _TOUCH_SECONDS:
-                self.catalog.put(replace(stored, last_used=now))
-                # Lost with a restart at worst: no reason to stop on a disk that is read-only.
-                with suppress(OSError):
-                    os.utime(self.layout.record(digest_hex(digest)), (now, now))
+            self.note_use(ContentDigest(digest))
         return used
+
+    def note_use(self, digest: ContentDigest) -> None:
+        """Write down that the content is used now; what was written a moment ago will do."""
+        now = self._clock()
+        stored = self.catalog.get(digest)
+        if stored is not None and now - stored.last_used >= _TOUCH_SECONDS:
+            self.catalog.put(replace(stored, last_used=now))
+            # Lost with a restart at worst: no reason to stop on a disk that is read-only.
+            with suppress(OSError):
+                os.utime(self.layout.record(digest_hex(digest)), (now, now))
 
     def _is_in_use(self, stored: StoredVersion) -> bool:
         return any(is_open_elsewhere(self.blobs.folder / name) for name in stored.blob_names)

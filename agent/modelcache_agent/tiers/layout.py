@@ -74,6 +74,11 @@ class StoreLayout:
         return self.root / "quarantine"
 
     @property
+    def pods(self) -> Path:
+        """What pods mount: pods/<pod's UID>/<volume>. The CSI process adds and removes folders."""
+        return self.root / "pods"
+
+    @property
     def folders(self) -> tuple[Path, ...]:
         """All folders, parents first."""
         return (
@@ -84,6 +89,7 @@ class StoreLayout:
             self.records,
             self.released,
             self.quarantine,
+            self.pods,
         )
 
     @property

@@ -22,12 +22,18 @@ def build_tree(
     linked = []
     for record in files:
         target = root / record.content.path
-        target.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        _make_parents(root, target)
         linked.append(blobs.link(record, target))
     for folder in _folders(root):
         sync_directory(folder)
     sync_directory(blobs.folder)
     return tuple(linked)
+
+
+def _make_parents(root: Path, target: Path) -> None:
+    """Never the root itself, which may have been taken away on purpose meanwhile."""
+    for parent in reversed(target.relative_to(root).parents[:-1]):
+        (root / parent).mkdir(mode=DIRECTORY_MODE, exist_ok=True)
 
 
 def describe_tree_fault(root: Path, files: tuple[FileRecord, ...]) -> str | None:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_MESSAGE_LENGTH
 from modelcache_api.markers import Column, ListType, Rule
-from modelcache_api.names import EntryState, Tier
+from modelcache_api.names import EntryOrigin, EntryState, Tier
 from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Conditions, Count, Digest, Kind, Name
 
 Uid = Annotated[str, Field(min_length=1, max_length=64)]
@@ -28,6 +28,13 @@ class EntrySpec(ApiModel):
     ] = None
     tier: Annotated[Tier, Field(description="Fastest tier to hold it in.")] = Tier.DISK
     size_bytes: Annotated[ByteCount, Field(description="Bytes to reserve before the first one.")]
+    model: Annotated[
+        str | None,
+        Field(
+            max_length=256,
+            description="Id of the model, under which a pod's volume shows it as the hub does.",
+        ),
+    ] = None
     evictable: Annotated[
         bool,
         Field(
@@ -35,14 +42,24 @@ class EntrySpec(ApiModel):
             "enough other copies are ready."
         ),
     ] = False
+    origin: Annotated[
+        EntryOrigin,
+        Field(
+            description="Placement: a ModelCache is placed here. Demand: a pod on the node reads "
+            "it, and the entry goes with the pod."
+        ),
+    ] = EntryOrigin.PLACEMENT
 
 
 class CacheRef(ApiModel):
-    """A ModelCache that placed a copy on the node."""
+    """A ModelCache that is placed on the node, or that a pod there reads."""
 
     namespace: Annotated[Name, Field(description="Namespace of the ModelCache.")]
     name: Annotated[Name, Field(description="Name of the ModelCache.")]
     stable_uid: Annotated[Uid, Field(description="UID of its stable ModelVersion.")]
+    origin: Annotated[
+        EntryOrigin, Field(description="Whether it is placed here, or asked for by a pod.")
+    ] = EntryOrigin.PLACEMENT
 
 
 class CacheNodeSpec(ApiModel):
@@ -81,6 +98,13 @@ class TierStatus(ApiModel):
     ] = 0
 
 
+class CacheKey(ApiModel):
+    """A ModelCache by namespace and name; it need not exist."""
+
+    namespace: Annotated[Name, Field(description="Namespace of the ModelCache.")]
+    name: Annotated[Name, Field(description="Name of the ModelCache.")]
+
+
 class EntryStatus(ApiModel):
     """How far the agent is with one version."""
 
@@ -101,6 +125,10 @@ class EntryStatus(ApiModel):
     message: Annotated[
         str, Field(max_length=MAX_MESSAGE_LENGTH, description="One sentence; never a URL.")
     ] = ""
+    mounts: Annotated[
+        Count | None,
+        Field(description="Volumes of live pods that show these bytes or wait for them."),
+    ] = None
 
 
 class CacheNodeStatus(ApiModel):
@@ -118,6 +146,17 @@ class CacheNodeStatus(ApiModel):
         tuple[EntryStatus, ...],
         Field(max_length=2 * MAX_ENTRIES_PER_NODE, description="The versions held or fetched."),
         ListType("map", ("uid",)),
+    ] = ()
+    demands: Annotated[
+        tuple[CacheKey, ...],
+        Field(
+            max_length=MAX_ENTRIES_PER_NODE,
+            description=(
+                "ModelCaches that volumes of live pods on the node ask for, placed here or not. "
+                "The namespace is the pod's, as the kubelet states it."
+            ),
+        ),
+        ListType("atomic"),
     ] = ()
     disk_summary: Annotated[
         str | None, Field(max_length=32, description="used/capacity of the disk, for people.")

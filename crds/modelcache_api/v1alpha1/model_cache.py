@@ -155,6 +155,9 @@ class CopiesStatus(ApiModel):
     placed: Annotated[Count, Field(description="Nodes that have been chosen.")] = 0
     ready: Annotated[Count, Field(description="Chosen nodes with a verified copy.")] = 0
     failed: Annotated[Count, Field(description="Chosen nodes that report a failure.")] = 0
+    demanded: Annotated[
+        Count, Field(description="Other nodes where pods read it, for the pods' life.")
+    ] = 0
 
 
 class Failure(ApiModel):

@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from modelcache_testbed.errors import TestbedError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -87,11 +89,21 @@ def write_signing_key(folder: Path, name: str) -> KeyPair:
 class CertificateAuthority:
     """One authority in one folder; makes and signs keys for those it is asked to."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        """Create the authority and write ``<name>.crt`` and ``<name>.key``."""
+    def __init__(
+        self, folder: Path, name: str, key: ec.EllipticCurvePrivateKey | None = None
+    ) -> None:
+        """Create the authority and write ``<name>.crt`` and ``<name>.key``.
+
+        With ``key`` the authority is one that was created earlier, and nothing is written.
+        """
         self._folder = folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
         self._subject = _name(f"modelcache-testbed-{name}")
+        self.files = KeyPair(folder / f"{name}.crt", folder / f"{name}.key")
+        self._key = key or ec.generate_private_key(ec.SECP256R1())
+        if key is None:
+            self._write()
+
+    def _write(self) -> None:
         constraints = x509.BasicConstraints(ca=True, path_length=None)
         certificate = (
             _builder(self._subject, self._subject)
@@ -102,9 +114,17 @@ class CertificateAuthority:
             )
             .sign(self._key, hashes.SHA256())
         )
-        self.files = KeyPair(folder / f"{name}.crt", folder / f"{name}.key")
         write_private(self.files.key, _key_pem(self._key))
         self.files.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> CertificateAuthority:
+        """Take up an authority that was created earlier."""
+        file = folder / f"{name}.key"
+        key = serialization.load_pem_private_key(file.read_bytes(), password=None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise TestbedError(f"{file} holds a key of another kind")
+        return cls(folder, name, key)
 
     def issue(
         self,

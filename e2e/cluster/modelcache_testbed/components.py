@@ -19,7 +19,10 @@ SHOWN_LOG_LINES = 15
 
 @dataclass(frozen=True)
 class Component:
-    """One program of an instance: how it is started and how it says that it is ready."""
+    """One program of an instance: how it is started and how it says that it is ready.
+
+    ``before_start`` brings about what the program needs of those that run already.
+    """
 
     name: str
     argv: tuple[str, ...]
@@ -27,6 +30,7 @@ class Component:
     ready_seconds: float = 60
     stop_seconds: float = 10
     environment: Mapping[str, str] = field(default_factory=dict)
+    before_start: Callable[[], None] = lambda: None
 
 
 class Supervisor:
@@ -83,6 +87,7 @@ class Supervisor:
         self._pids.mkdir(parents=True, exist_ok=True)
         self._logs.mkdir(parents=True, exist_ok=True)
         self._pid_file(component.name).unlink(missing_ok=True)
+        component.before_start()
         identity = start_detached(
             component.argv,
             pid_file=self._pid_file(component.name),

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modelcache_testbed import nodes
 from modelcache_testbed.audit import AuditLog
 from modelcache_testbed.cluster import Cluster
 from modelcache_testbed.console import say
@@ -21,11 +20,8 @@ from modelcache_testbed.instance import (
     reap_abandoned,
 )
 from modelcache_testbed.profiles import DEFAULT_PROFILE, find_profile
-from modelcache_testbed.profiles.control_plane import (
-    DEFAULT_NODE_GRACE_SECONDS,
-    NODE_GRACE_SETTING,
-    audit_log,
-)
+from modelcache_testbed.profiles.control_plane import NODE_GRACE_SETTING, audit_log
+from modelcache_testbed.real_nodes.fleet import Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,44 +60,55 @@ class LocalCluster(Cluster):
         self,
         *,
         ephemeral: bool = False,
-        node_grace_seconds: int = DEFAULT_NODE_GRACE_SECONDS,
+        node_grace_seconds: int | None = None,
         node_names: Sequence[str] = (),
     ) -> None:
         """Bring everything up; what already runs stays as it is.
 
         An ephemeral instance belongs to this process and is removed by a later run if this
-        process dies without ``down``.
+        process dies without ``down``. How long a silent node counts as Ready is the profile's
+        choice unless it is given.
         """
+        self._profile.check_machine(self._instance)
         ensure_built(self._profile.programs())
         started = time.monotonic()
         with self._instance.exclusively():
             if not self._instance.exists:
                 owner = current_owner() if ephemeral else None
-                settings = {NODE_GRACE_SETTING: node_grace_seconds}
+                grace = node_grace_seconds or self._profile.DEFAULT_NODE_GRACE_SECONDS
+                settings = {NODE_GRACE_SETTING: grace}
                 record = InstanceRecord(self.profile_name, owner, settings=settings)
                 self._instance.create(record)
             self._instance.settle_ports(self._profile.port_names())
-            self._profile.prepare(self._instance)
+            self._profile.prepare(self._instance, node_names)
             for stage in self._profile.stages(self._instance):
                 self._instance.supervisor.start(stage)
-        self._add_nodes(node_names)
+        self._profile.add_nodes(self, node_names)
         say(f"{self.profile_name} is ready after {time.monotonic() - started:.1f} s")
-
-    def _add_nodes(self, names: Sequence[str]) -> None:
-        for name in names:
-            nodes.create_node(self.api, nodes.build_node(name))
-        for name in names:
-            nodes.await_schedulable(self.api, name)
 
     def down(self) -> None:
         """End all processes and delete the folder; nothing being there is fine."""
         with self._instance.exclusively():
-            self._instance.remove()
+            _remove(self._instance)
 
     @staticmethod
     def reap() -> list[str]:
         """Remove ephemeral clusters whose owner died; return their names."""
-        return reap_abandoned(clusters_folder(), Instance.remove)
+        return reap_abandoned(clusters_folder(), _remove)
+
+    @property
+    def exists(self) -> bool:
+        """Say whether the cluster was brought up and not taken down."""
+        return self._instance.exists
+
+    @property
+    def fleet(self) -> Fleet:
+        """Return the real nodes of the profile ``nodes``."""
+        return Fleet(self._instance)
+
+    def load_image(self, archive: Path) -> None:
+        """Bring the images of an archive (docker save, or OCI) into all nodes."""
+        self._profile.load_image(self._instance, archive)
 
     def status(self) -> Mapping[str, int | None]:
         """Return the pid of each component, None for those that do not run."""
@@ -140,3 +147,9 @@ class LocalCluster(Cluster):
             message = f"no component {name!r}; there is: {', '.join(sorted(known))}"
             raise TestbedError(message)
         return known[name]
+
+
+def _remove(instance: Instance) -> None:
+    if instance.exists:
+        find_profile(instance.read().profile).clean_up(instance)
+        instance.remove()

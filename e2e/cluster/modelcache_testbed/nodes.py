@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import http.client
 from typing import TYPE_CHECKING, Any
 
+from modelcache_testbed.errors import ApiError
 from modelcache_testbed.kube_api import Document, KubeApi
 from modelcache_testbed.waiting import wait_until
 
@@ -159,7 +161,13 @@ def renew_lease(api: KubeApi, name: str) -> None:
         "leaseDurationSeconds": LEASE_SECONDS,
         "renewTime": micro_timestamp(),
     }
-    if api.find(f"{LEASES}/{name}"):
-        api.patch(f"{LEASES}/{name}", {"spec": spec})
-    else:
-        api.create(LEASES, {"metadata": {"name": name}, "spec": spec})
+    if api.find(f"{LEASES}/{name}") is None:
+        try:
+            api.create(LEASES, {"metadata": {"name": name}, "spec": spec})
+        except ApiError as error:
+            # A keeper of nodes may have been quicker.
+            if error.status != http.client.CONFLICT:
+                raise
+        else:
+            return
+    api.patch(f"{LEASES}/{name}", {"spec": spec})

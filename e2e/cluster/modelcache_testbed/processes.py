@@ -59,6 +59,13 @@ class ProcessIdentity:
         except (ValueError, IndexError):
             return None
 
+    def started_seconds(self) -> float:
+        """Return when this process started, in seconds since the epoch."""
+        boot = next(
+            line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime")
+        )
+        return int(boot.split()[1]) + self.start_ticks / os.sysconf("SC_CLK_TCK")
+
     def is_alive(self) -> bool:
         """Say whether this very process still runs; a zombie does not."""
         stat = _read_stat(self.pid)

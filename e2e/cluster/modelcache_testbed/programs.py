@@ -7,12 +7,20 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from modelcache_testbed.errors import ProgramMissingError
 from modelcache_testbed.folders import cache_folder, modules_folder
+from modelcache_testbed.gobuild import ensure_built
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 KUBERNETES_VERSION = "v1.36.3"
 ETCD_VERSION = "v3.6.16"
+HELM_VERSION = "v3.22.0"
+CONTAINERD_VERSION = "v2.2.9"
+COREDNS_VERSION = "v1.14.0"
 
 _STAMP = "k8s.io/component-base/version"
 _KUBERNETES_MAJOR, _KUBERNETES_MINOR = KUBERNETES_VERSION.lstrip("v").split(".")[:2]
@@ -31,6 +39,7 @@ class Program:
     package: str
     version: str
     link_flags: str = "-s -w"
+    tags: tuple[str, ...] = ()
 
     @property
     def module_folder(self) -> Path:
@@ -40,7 +49,8 @@ class Program:
     @property
     def build_flags(self) -> tuple[str, ...]:
         """Return the flags that decide what is built. Nothing is written to the module."""
-        return ("-mod=readonly", "-buildvcs=false", "-trimpath", f"-ldflags={self.link_flags}")
+        flags = ("-mod=readonly", "-buildvcs=false", "-trimpath", f"-ldflags={self.link_flags}")
+        return (*flags, f"-tags={','.join(self.tags)}") if self.tags else flags
 
     @property
     def build_key(self) -> str:
@@ -67,10 +77,53 @@ def _kubernetes(name: str) -> Program:
     )
 
 
+def _containerd(name: str) -> Program:
+    module = "github.com/containerd/containerd/v2"
+    return Program(
+        name,
+        "containerd",
+        f"{module}/cmd/{name}",
+        CONTAINERD_VERSION,
+        f"-s -w -X {module}/version.Version={CONTAINERD_VERSION}",
+        tags=("no_btrfs", "no_devmapper", "no_zfs"),  # snapshotters that need C libraries
+    )
+
+
 ETCD = Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", ETCD_VERSION)
 KUBE_APISERVER = _kubernetes("kube-apiserver")
 KUBE_CONTROLLER_MANAGER = _kubernetes("kube-controller-manager")
 KUBE_SCHEDULER = _kubernetes("kube-scheduler")
+KUBELET = _kubernetes("kubelet")
+KUBE_PROXY = _kubernetes("kube-proxy")
+CONTAINERD = _containerd("containerd")
+CONTAINERD_SHIM = _containerd("containerd-shim-runc-v2")
+CTR = _containerd("ctr")
+COREDNS = Program("coredns", "coredns", "github.com/coredns/coredns", COREDNS_VERSION)
+HELM = Program(
+    "helm",
+    "helm",
+    "helm.sh/helm/v3/cmd/helm",
+    HELM_VERSION,
+    f"-s -w -X helm.sh/helm/v3/internal/version.version={HELM_VERSION}",
+)
+
+
+BUILT_PROGRAMS: Mapping[str, Program] = {
+    program.name: program
+    for program in (
+        ETCD,
+        KUBE_APISERVER,
+        KUBE_CONTROLLER_MANAGER,
+        KUBE_SCHEDULER,
+        KUBELET,
+        KUBE_PROXY,
+        CONTAINERD,
+        CONTAINERD_SHIM,
+        CTR,
+        COREDNS,
+        HELM,
+    )
+}
 
 
 def find_program(name: str, python_package: str) -> Path:
@@ -83,6 +136,12 @@ def find_program(name: str, python_package: str) -> Path:
         return Path(found)
     message = f"{name} is not on this machine; the Python package {python_package} carries it"
     raise ProgramMissingError(message)
+
+
+def helm() -> Path:
+    """Return Helm, building it first if the cache lacks it."""
+    ensure_built([HELM])
+    return HELM.path
 
 
 def kubectl() -> Path:

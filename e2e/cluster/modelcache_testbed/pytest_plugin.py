@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from modelcache_testbed.cluster import Cluster
+from modelcache_testbed.errors import TestbedError
+from modelcache_testbed.folders import cache_folder, clusters_folder
+from modelcache_testbed.instance import Instance
 from modelcache_testbed.local_cluster import LocalCluster
+from modelcache_testbed.real_nodes.machine import require_machine
 from modelcache_testbed.seaweed import Seaweed
 
 if TYPE_CHECKING:
@@ -31,6 +35,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kubeconfig",
         default=os.environ.get(KUBECONFIG_VARIABLE),
         help="run cluster tests on this cluster instead of one brought up for the run",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the mark of tests that run containers."""
+    config.addinivalue_line(
+        "markers", "nodes: needs real nodes: root on a machine with cgroup v1, or a KUBECONFIG"
     )
 
 
@@ -56,6 +67,28 @@ def local_cluster(cluster: Cluster) -> LocalCluster:
     if not isinstance(cluster, LocalCluster):
         pytest.skip("this test stops components of the cluster, and this one is not ours")
     return cluster
+
+
+@pytest.fixture(scope="session")
+def nodes_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Give a cluster of three real nodes: the one that is given, else one of the run's own."""
+    given = request.config.getoption("--kubeconfig")
+    if given:
+        folder = Path(given).absolute().parent
+        ours = Instance(folder).exists
+        yield LocalCluster(folder) if ours else Cluster(Path(given))
+        return
+    try:
+        require_machine([clusters_folder(), cache_folder()])
+    except TestbedError as error:
+        pytest.skip(str(error))
+    LocalCluster.reap()
+    own = LocalCluster.ephemeral(profile="nodes")
+    try:
+        own.up(ephemeral=True)
+        yield own
+    finally:
+        own.down()
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from modelcache_kube import (
     MODEL_CACHES,
     MODEL_VERSIONS,
     NODES,
+    PODS,
     ApiUnavailable,
     Conflict,
     KubeClient,
@@ -34,8 +35,10 @@ from modelcache_operator.decide.world import (
     NodeName,
     NodeView,
     ObjectKey,
+    PodView,
 )
 from modelcache_operator.desired.cache_node import build_cache_node, build_node_conditions
+from modelcache_operator.desired.gate_lift import build_gate_lift, build_taint_lift
 from modelcache_operator.desired.label_removal import build_label_removal
 from modelcache_operator.desired.status import build_status
 
@@ -110,6 +113,34 @@ class KubeWriter:
             return
         self._cache.observe(parse_object(ObservedKind.NODES, raw))
         _log.info("took %d labels off node %s: its agent is gone", len(keys), node.name)
+
+    async def lift_gate(self, pod: PodView, require: str | None) -> bool:
+        """Let a gated pod through. True if written."""
+        raw = await self._kube.get(PODS, pod.key.name, pod.key.namespace)
+        if raw is None or raw["metadata"]["uid"] != pod.uid:
+            return False
+        patch = build_gate_lift(raw, require)
+        if patch is None:
+            return False
+        await self._begin_write()
+        namespace = pod.key.namespace
+        lifted = await self._kube.merge_patch(PODS, pod.key.name, patch, namespace=namespace)
+        self._cache.observe(parse_object(ObservedKind.PODS, lifted))
+        return True
+
+    async def lift_taint(self, node: NodeView) -> bool:
+        """Take our taint off a node that is ready. True if written."""
+        raw = await self._kube.get(NODES, node.name)
+        if raw is None or raw["metadata"]["uid"] != node.uid:
+            return False
+        patch = build_taint_lift(raw)
+        if patch is None:
+            return False
+        await self._begin_write()
+        lifted = await self._kube.merge_patch(NODES, node.name, patch)
+        self._cache.observe(parse_object(ObservedKind.NODES, lifted))
+        _log.info("lifted the taint of node %s: its agent is ready", node.name)
+        return True
 
     async def delete_cache_node(self, cache_node: CacheNodeView) -> None:
         """Delete exactly this CacheNode; a newer one of the same name stays."""

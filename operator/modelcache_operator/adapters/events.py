@@ -88,7 +88,7 @@ class KubeEvents:
     def _make_event(self, note: EventNote, count: int) -> Event:
         about = note.regarding
         regarding = {
-            "apiVersion": names.API_VERSION,
+            "apiVersion": about.api_version,
             "kind": about.kind,
             "name": about.name,
             "uid": about.uid,

@@ -10,11 +10,12 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from modelcache_api.names import AGENT_LEASE_PREFIX
+from modelcache_api.names import AGENT_LEASE_PREFIX, GATE_PLACEMENT, LABEL_CACHE
 from modelcache_api.v1alpha1.base import ApiModel
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheNodeStatus
 from modelcache_api.v1alpha1.model_cache import ModelCacheSpec, ModelCacheStatus
 from modelcache_api.v1alpha1.model_version import ModelVersionSpec, ModelVersionStatus
+from modelcache_operator.adapters.pod_constraints import parse_constraints
 from modelcache_operator.changes import View
 from modelcache_operator.decide.world import (
     AgentLeaseView,
@@ -24,14 +25,18 @@ from modelcache_operator.decide.world import (
     NodeName,
     NodeView,
     ObjectKey,
+    PodView,
     TaintView,
     Uid,
 )
+from modelcache_operator.injection import find_track
 
 Raw = Mapping[str, Any]
 _M = TypeVar("_M", bound=ApiModel)
 # Each round leaves out all that the one before complained of; nothing needs as many.
 _MAX_ROUNDS: Final = 4
+# Phases of pods that will never run again, though their objects stay.
+_OVER: Final = frozenset({"Succeeded", "Failed"})
 
 
 class ObservedKind(StrEnum):
@@ -41,6 +46,7 @@ class ObservedKind(StrEnum):
     MODEL_CACHES = "modelcaches"
     CACHE_NODES = "cachenodes"
     NODES = "nodes"
+    PODS = "pods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,24 @@ def _parse_node(raw: Raw, key: ObjectKey, uid: Uid) -> NodeView:
     )
 
 
+def _parse_pod(raw: Raw, key: ObjectKey, uid: Uid) -> PodView:
+    metadata, spec = raw["metadata"], raw.get("spec") or {}
+    phase = (raw.get("status") or {}).get("phase")
+    gates = {gate["name"] for gate in spec.get("schedulingGates") or ()}
+    is_gated = GATE_PLACEMENT in gates
+    return PodView(
+        key=key,
+        uid=uid,
+        cache=ObjectKey(key.namespace, (metadata.get("labels") or {}).get(LABEL_CACHE, "")),
+        track=find_track(raw),
+        node=NodeName(spec["nodeName"]) if spec.get("nodeName") else None,
+        created_at=metadata.get("creationTimestamp") or "",
+        is_gated=is_gated,
+        is_over=phase in _OVER,
+        constraints=parse_constraints(spec) if is_gated else None,
+    )
+
+
 def _read_leniently(model: type[_M], raw: Raw) -> _M:
     """What can be read of a status: rows and fields that a newer release has invented are left out.
 
@@ -159,6 +183,7 @@ _PARSERS: Mapping[ObservedKind, Callable[[Raw, ObjectKey, Uid], View]] = {
     ObservedKind.MODEL_CACHES: _parse_cache,
     ObservedKind.CACHE_NODES: _parse_cache_node,
     ObservedKind.NODES: _parse_node,
+    ObservedKind.PODS: _parse_pod,
 }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
 from modelcache_operator.adapters.parsing import Observed, ObservedKind
+from modelcache_operator.adapters.pod_index import PodIndex
 from modelcache_operator.changes import Changed, Listener, View
 from modelcache_operator.decide.world import (
     CacheNodeView,
@@ -17,6 +18,7 @@ from modelcache_operator.decide.world import (
     NodeName,
     NodeView,
     ObjectKey,
+    PodView,
     Uid,
     Unreadable,
 )
@@ -40,6 +42,7 @@ class WatchCache:
         }
         self._versions_by_uid: dict[Uid, ObjectKey] = {}
         self._caches_by_version: dict[ObjectKey, set[ObjectKey]] = defaultdict(set)
+        self._pods = PodIndex()
         self._listeners: list[Listener] = []
         self._synced: set[ObservedKind] = set()
         self._gone: dict[Uid, None] = {}
@@ -163,6 +166,26 @@ class WatchCache:
         """The ModelCaches whose spec names that ModelVersion."""
         return tuple(self._caches_by_version.get(key, ()))
 
+    def pod(self, key: ObjectKey) -> PodView | None:
+        """The pod of that name."""
+        return self._find(ObservedKind.PODS, key, PodView)
+
+    def pods(self) -> Iterable[PodView]:
+        """All pods that name a ModelCache."""
+        return self._all(ObservedKind.PODS, PodView)
+
+    def pods_on(self, node: NodeName) -> Iterable[PodView]:
+        """The pods bound to a node."""
+        return self._pods_named(self._pods.on(node))
+
+    def pods_of(self, cache: ObjectKey) -> Iterable[PodView]:
+        """The pods that name the ModelCache."""
+        return self._pods_named(self._pods.of(cache))
+
+    def _pods_named(self, keys: Iterable[ObjectKey]) -> tuple[PodView, ...]:
+        found = (self.pod(key) for key in keys)
+        return tuple(pod for pod in found if pod is not None)
+
     def _note_readability(self, known: Observed | None, seen: Observed) -> None:
         unread = self._unread[seen.kind]
         if known is not None:
@@ -195,6 +218,7 @@ class WatchCache:
                 _log.exception("a listener failed; the periodic look at everything makes up for it")
 
     def _index(self, change: Changed) -> None:
+        self._pods.note(change)
         if isinstance(change.old, ModelVersionView) and change.new is None:
             self._versions_by_uid.pop(change.old.uid, None)
         if isinstance(change.old, ModelCacheView):

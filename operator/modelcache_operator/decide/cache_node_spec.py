@@ -7,7 +7,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE
+from modelcache_api.names import EntryOrigin
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheRef, EntrySpec
+from modelcache_operator.decide.demand import DemandedCopy
 from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.pin import describe_conflict
 from modelcache_operator.decide.placement import Books, tie_break
@@ -26,26 +28,35 @@ class PlacedCopy:
     may_be_evicted: bool
 
 
-def make_cache_node_spec(node_uid: Uid, copies: Iterable[PlacedCopy]) -> CacheNodeSpec:
+def make_cache_node_spec(
+    node_uid: Uid, copies: Iterable[PlacedCopy], demands: Iterable[DemandedCopy] = ()
+) -> CacheNodeSpec:
     """The whole spec, sorted.
 
     Versions that are not resolved have nothing to fetch yet, and those whose pin contradicts their
     bytes have nothing to hold. ModelCaches that refer to one ModelVersion share an entry, which may
-    be evicted only if each of them allows it. What is more than a CacheNode can hold is left out,
-    the last by name first: placement sees to it that there is none.
+    be evicted only if each of them allows it. What pods read besides is added, and may always be
+    evicted: where their volumes are mounted the agent protects it.
+
+    What is more than a CacheNode can hold is left out, the last demands first, then the last by
+    name: placement and the choice of demands see to it that there is none.
     """
-    made = [
-        (copy, entry)
-        for copy in sorted(copies, key=lambda copy: copy.cache)
-        if (entry := _make_entry(copy)) is not None
-    ][:MAX_ENTRIES_PER_NODE]
+    placed = sorted(copies, key=lambda copy: copy.cache)
+    made = [(copy.cache, entry) for copy in placed if (entry := _make_entry(copy)) is not None]
+    made += [
+        (demand.cache, entry)
+        for demand in demands
+        if (entry := _make_demanded_entry(demand)) is not None
+    ]
+    del made[MAX_ENTRIES_PER_NODE:]
     entries: dict[str, EntrySpec] = {}
     for _, entry in made:
-        shared = entries.get(entry.uid)
-        entries[entry.uid] = entry if shared is None or shared.evictable else shared
+        entries[entry.uid] = _share(entries.get(entry.uid), entry)
     caches = (
-        CacheRef(namespace=copy.cache.namespace, name=copy.cache.name, stable_uid=copy.version.uid)
-        for copy, _ in made
+        CacheRef(
+            namespace=cache.namespace, name=cache.name, stable_uid=entry.uid, origin=entry.origin
+        )
+        for cache, entry in sorted(made, key=lambda one: one[0])
     )
     return CacheNodeSpec(
         node_uid=node_uid,
@@ -54,9 +65,25 @@ def make_cache_node_spec(node_uid: Uid, copies: Iterable[PlacedCopy]) -> CacheNo
     )
 
 
+def _share(present: EntrySpec | None, more: EntrySpec) -> EntrySpec:
+    """One entry for two ModelCaches: a placed one before a demanded, a protected before others."""
+    if present is None:
+        return more
+    if more.origin is EntryOrigin.DEMAND or not present.evictable:
+        return present
+    return more
+
+
+def _make_demanded_entry(demand: DemandedCopy) -> EntrySpec | None:
+    entry = _make_entry(PlacedCopy(demand.cache, demand.version, may_be_evicted=True))
+    if entry is None:
+        return None
+    return entry.model_copy(update={"origin": EntryOrigin.DEMAND, "evictable": True})
+
+
 def _make_entry(copy: PlacedCopy) -> EntrySpec | None:
     if isinstance(copy.version, EntrySpec):
-        return copy.version
+        return copy.version.model_copy(update={"origin": EntryOrigin.PLACEMENT})
     status = copy.version.status
     if status.source_digest is None or status.size_bytes is None or describe_conflict(copy.version):
         return None
@@ -66,6 +93,7 @@ def _make_entry(copy: PlacedCopy) -> EntrySpec | None:
         content_digest=status.content_digest,
         label_key=status.node_label_key,
         size_bytes=status.size_bytes,
+        model=copy.version.spec.model,
         evictable=copy.may_be_evicted,
     )
 

@@ -38,6 +38,7 @@ class CacheFacts:
     version: ModelVersionView | None
     tally: CopyTally
     shortage: Shortage | None
+    demanded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ def make_cache_status(facts: CacheFacts, now: datetime) -> ModelCacheStatus:
             placed=len(tally.copies),
             ready=tally.ready,
             failed=len(failures),
+            demanded=facts.demanded,
         ),
         copies_summary=f"{tally.ready}/{tally.wanted}",
         progress=f"{tally.progress_tenths * 10}%",

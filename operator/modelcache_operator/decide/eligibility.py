@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_LABELS_PER_NODE
-from modelcache_api.names import Reason
+from modelcache_api.names import TAINT_AGENT_NOT_READY, Reason
 from modelcache_api.quantities import format_bytes
 from modelcache_api.v1alpha1.model_cache import Placement, Toleration, TolerationOperator
 from modelcache_operator.decide.liveness import Liveness
@@ -21,6 +21,8 @@ _NO_EXECUTE: Final = "NoExecute"
 _ABSENCE_TAINTS: Final = frozenset(
     {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
 )
+# It waits for the very copies that it would keep away.
+_OWN_TAINTS: Final = frozenset({TAINT_AGENT_NOT_READY})
 _CORDON_TAINT: Final = TaintView("node.kubernetes.io/unschedulable", "", _NO_SCHEDULE)
 
 
@@ -91,13 +93,17 @@ def _no_execute_taints(demand: Demand, book: NodeBook) -> Refusal | None:
     taints = (
         taint
         for taint in book.node.taints
-        if taint.effect == _NO_EXECUTE and taint.key not in _ABSENCE_TAINTS
+        if taint.effect == _NO_EXECUTE and taint.key not in _ABSENCE_TAINTS | _OWN_TAINTS
     )
     return _refuse_taints(demand, taints)
 
 
 def _taints(demand: Demand, book: NodeBook) -> Refusal | None:
-    taints = (t for t in book.node.taints if t.effect in {_NO_SCHEDULE, _NO_EXECUTE})
+    taints = (
+        taint
+        for taint in book.node.taints
+        if taint.effect in {_NO_SCHEDULE, _NO_EXECUTE} and taint.key not in _OWN_TAINTS
+    )
     return _refuse_taints(demand, taints)
 
 

@@ -30,6 +30,7 @@ class Regarding:
     namespace: str | None
     name: str
     uid: Uid
+    api_version: str = names.API_VERSION
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NewType
 
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheNodeStatus
-from modelcache_api.v1alpha1.model_cache import ModelCacheSpec, ModelCacheStatus
+from modelcache_api.v1alpha1.model_cache import ModelCacheSpec, ModelCacheStatus, Toleration
 from modelcache_api.v1alpha1.model_version import ModelVersionSpec, ModelVersionStatus
 
 NodeName = NewType("NodeName", str)
@@ -102,6 +102,47 @@ class Unreadable:
     def has_cache(self, key: ObjectKey) -> bool:
         """True if a ModelCache of that name is there."""
         return key in self.caches.values()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequirement:
+    """One expression about a node's labels, or its name; by the rules of node affinity."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTerm:
+    """Requirements that must all hold."""
+
+    labels: tuple[NodeRequirement, ...] = ()
+    fields: tuple[NodeRequirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodConstraints:
+    """On which nodes a pod may run. `terms` is None without required node affinity."""
+
+    node_selector: tuple[tuple[str, str], ...] = ()
+    terms: tuple[NodeTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """A pod that names a ModelCache of its namespace. `constraints` are of gated pods alone."""
+
+    key: ObjectKey
+    uid: Uid
+    cache: ObjectKey
+    track: str
+    node: NodeName | None = None
+    created_at: str = ""
+    is_gated: bool = False
+    is_over: bool = False
+    constraints: PodConstraints | None = None
 
 
 @dataclass(frozen=True, slots=True)

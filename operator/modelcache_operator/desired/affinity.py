@@ -7,8 +7,27 @@ from typing import Any, Final
 
 from modelcache_api.names import Tier
 
-# Weights per tier, as they count against the scheduler's other scores (1 to 100).
-TIER_WEIGHTS: Final = {Tier.DISK: 20}
+# Weights per value of a node label, as they count against each other (1 to 100). The scheduler
+# sets the best node's sum to 100 before it adds other scores.
+TIER_WEIGHTS: Final = {"gpu": 100, "host": 60, Tier.DISK.lower(): 20}
+
+
+def build_preferred_terms(node_label_key: str) -> list[dict[str, Any]]:
+    """A preferred scheduling term for each tier, the fastest first."""
+    return [
+        {
+            "weight": weight,
+            "preference": {
+                "matchExpressions": [{"key": node_label_key, "operator": "In", "values": [tier]}]
+            },
+        }
+        for tier, weight in TIER_WEIGHTS.items()
+    ]
+
+
+def build_holder_requirement(node_label_key: str) -> dict[str, Any]:
+    """The expression of a node that holds the model in any tier."""
+    return {"key": node_label_key, "operator": "Exists"}
 
 
 def build_node_affinity(
@@ -21,16 +40,7 @@ def build_node_affinity(
     """
     keys = sorted(set(node_label_keys))
     if required:
-        terms = [{"matchExpressions": [{"key": key, "operator": "Exists"}]} for key in keys]
+        terms = [{"matchExpressions": [build_holder_requirement(key)]} for key in keys]
         return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    preferred = [
-        {
-            "weight": weight,
-            "preference": {
-                "matchExpressions": [{"key": key, "operator": "In", "values": [tier.lower()]}]
-            },
-        }
-        for key in keys
-        for tier, weight in TIER_WEIGHTS.items()
-    ]
+    preferred = [term for key in keys for term in build_preferred_terms(key)]
     return {"preferredDuringSchedulingIgnoredDuringExecution": preferred}

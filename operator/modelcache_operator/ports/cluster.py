@@ -15,6 +15,7 @@ from modelcache_operator.decide.world import (
     ModelVersionView,
     NodeName,
     NodeView,
+    PodView,
 )
 
 
@@ -46,6 +47,12 @@ class ClusterWriter(Protocol):
 
     async def remove_node_labels(self, node: NodeView, keys: Sequence[str]) -> None:
         """Take labels off a node. Never adds one."""
+
+    async def lift_gate(self, pod: PodView, require: str | None) -> bool:
+        """Let a gated pod through, to nodes with that label if one is named. True if written."""
+
+    async def lift_taint(self, node: NodeView) -> bool:
+        """Take our taint off a node that is ready. True if written."""
 
     async def delete_cache_node(self, cache_node: CacheNodeView) -> None:
         """Delete exactly this CacheNode; a newer one of the same name stays."""

@@ -12,6 +12,7 @@ from modelcache_operator.decide.world import (
     NodeName,
     NodeView,
     ObjectKey,
+    PodView,
     Uid,
     Unreadable,
 )
@@ -64,3 +65,15 @@ class ObservedWorld(WorldReader, Protocol):
 
     def caches_of_version(self, key: ObjectKey) -> Iterable[ObjectKey]:
         """The ModelCaches whose spec names that ModelVersion."""
+
+    def pod(self, key: ObjectKey) -> PodView | None:
+        """The pod of that name, if it names a ModelCache."""
+
+    def pods(self) -> Iterable[PodView]:
+        """All pods that name a ModelCache."""
+
+    def pods_on(self, node: NodeName) -> Iterable[PodView]:
+        """The pods bound to a node that name a ModelCache."""
+
+    def pods_of(self, cache: ObjectKey) -> Iterable[PodView]:
+        """The pods that name the ModelCache."""

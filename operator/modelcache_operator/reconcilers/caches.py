@@ -15,7 +15,6 @@ from modelcache_operator.decide.cache_status import (
 from modelcache_operator.decide.copies import CopyTally, tally_copies
 from modelcache_operator.decide.eligibility import Demand
 from modelcache_operator.decide.events import cache_events
-from modelcache_operator.decide.pin import describe_conflict
 from modelcache_operator.decide.placement import ALL_COPIES, PlacementPlan, Trouble, place
 from modelcache_operator.decide.stuck import (
     PATIENCE_SECONDS,
@@ -24,6 +23,7 @@ from modelcache_operator.decide.stuck import (
     seconds_until_movable,
 )
 from modelcache_operator.decide.world import ModelCacheView, ModelVersionView, ObjectKey
+from modelcache_operator.held_version import find_held_version, find_named_version
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.clock import Clock
 from modelcache_operator.ports.cluster import ClusterWriter
@@ -64,34 +64,19 @@ class CacheReconciler:
         unreadable, now = self.world.unreadable, self.clock.now()
         if unreadable.has_version(ObjectKey(cache.key.namespace, cache.spec.stable.model_version)):
             return make_unreadable_status(cache, now)
-        named = self._named_version(cache)
-        placed = self.memory.assignments.of(cache.key)
-        if held := self._version_to_hold(named, placed):
+        assignments = self.memory.assignments
+        named = find_named_version(cache, self.world)
+        if held := find_held_version(cache.key, self.world, assignments):
             return make_cache_status(self._place(cache, named, held), now)
+        placed = assignments.of(cache.key)
         if placed is None or placed.version not in unreadable.versions:
             self._release(cache.key)
-        copies = cache.spec.placement.copies
-        wanted = copies if isinstance(copies, int) else 0
-        return make_cache_status(CacheFacts(cache, named, CopyTally(wanted, ()), None), now)
+        return make_cache_status(self._hold_nothing(cache, named), now)
 
     def _release(self, key: ObjectKey) -> None:
         self.memory.unsatisfied.discard(key)
         nodes = self.memory.assignments.drop(key)
         self.router.on_nodes_reassigned(nodes, frees_room=True)
-
-    def _named_version(self, cache: ModelCacheView) -> ModelVersionView | None:
-        name = ObjectKey(cache.key.namespace, cache.spec.stable.model_version)
-        version = self.world.model_version_named(name)
-        return None if version is None or version.is_deleted else version
-
-    def _version_to_hold(
-        self, named: ModelVersionView | None, placed: Assignment | None
-    ) -> ModelVersionView | None:
-        """The named version once it may be held; until then the one that is held already."""
-        if named is not None and _may_be_held(named):
-            return named
-        held = self.world.model_version(placed.version) if placed else None
-        return held if held is not None and _may_be_held(held) else None
 
     def _place(
         self, cache: ModelCacheView, named: ModelVersionView | None, held: ModelVersionView
@@ -129,7 +114,8 @@ class CacheReconciler:
         tally = tally_copies(held.uid, plan.live, plan.wanted, books)
         frees_room = not (before.nodes <= plan.nodes and before.evictable >= evictable)
         self.router.on_nodes_reassigned(changed, frees_room=frees_room)
-        return CacheFacts(cache, named, tally, plan.shortage)
+        demanded = len(self.memory.demands.nodes_of(cache.key))
+        return CacheFacts(cache, named, tally, plan.shortage, demanded)
 
     def _begin_version(
         self, cache: ModelCacheView, held: ModelVersionView, before: Assignment
@@ -149,6 +135,8 @@ class CacheReconciler:
         else:
             self.memory.unsatisfied.discard(cache.key)
 
-
-def _may_be_held(version: ModelVersionView) -> bool:
-    return version.status.source_digest is not None and describe_conflict(version) is None
+    def _hold_nothing(self, cache: ModelCacheView, named: ModelVersionView | None) -> CacheFacts:
+        copies = cache.spec.placement.copies
+        wanted = copies if isinstance(copies, int) else 0
+        demanded = len(self.memory.demands.nodes_of(cache.key))
+        return CacheFacts(cache, named, CopyTally(wanted, ()), None, demanded)

@@ -9,15 +9,24 @@ from dataclasses import dataclass
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 from modelcache_operator.decide.cache_node_spec import PlacedCopy, make_cache_node_spec
+from modelcache_operator.decide.demand import DemandedCopy, choose_demands
 from modelcache_operator.decide.events import node_events
 from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.node_status import labels_to_remove, make_node_conditions
-from modelcache_operator.decide.world import CacheNodeView, ModelVersionView, NodeName
+from modelcache_operator.decide.world import (
+    CacheNodeView,
+    ModelVersionView,
+    NodeName,
+    ObjectKey,
+    Uid,
+)
+from modelcache_operator.held_version import find_held_version, is_unreadable
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.clock import Clock
 from modelcache_operator.ports.cluster import ClusterWriter
 from modelcache_operator.ports.telling import EventSink
 from modelcache_operator.ports.world import ObservedWorld
+from modelcache_operator.reconcilers.taints import TaintWarden
 from modelcache_operator.routing import Router
 from modelcache_operator.workqueue import Requeue
 
@@ -34,6 +43,7 @@ class NodeReconciler:
     writer: ClusterWriter
     events: EventSink
     clock: Clock
+    taints: TaintWarden
 
     async def reconcile(self, name: NodeName) -> Requeue:
         """Safe to call at any time, any number of times."""
@@ -54,15 +64,44 @@ class NodeReconciler:
             cache_node = None
         if node.is_deleted or (cache_node is None and liveness is Liveness.ABSENT):
             return Requeue()
-        if cache_node is not None and name in self.memory.not_read_back:
-            self.memory.not_read_back.discard(name)
-            self.router.on_read_back(name, self.memory.assignments.read_back(cache_node))
-        spec = make_cache_node_spec(node.uid, self._copies_on(name, cache_node))
+        if cache_node is not None and (held := self.memory.read_back(cache_node)):
+            self.router.on_read_back(name, held)
+        copies, demands = self._copies_on(name, cache_node), self._demands_on(name, cache_node)
+        spec = make_cache_node_spec(node.uid, copies, demands)
         if (placed := len(self.memory.assignments.on(name))) > MAX_ENTRIES_PER_NODE:
             _log.error("%d ModelCaches are placed on node %s: not all are written", placed, name)
         await self.writer.put_cache_node(node, cache_node, spec)
         await self._report(name, liveness)
-        return Requeue()
+        return await self.taints.look(name)
+
+    def _demands_on(
+        self, name: NodeName, present: CacheNodeView | None
+    ) -> tuple[DemandedCopy, ...]:
+        """What the node's pods read beyond what is placed there; remembered for others to see."""
+        book = self.memory.books.all().get(name)
+        pods = tuple(self.world.pods_on(name)) if book is not None else ()
+        demands: tuple[DemandedCopy, ...] = ()
+        if book is not None and pods:
+            demands = choose_demands(
+                pods,
+                self.memory.assignments.on(name),
+                lambda key: self._demanded_version(name, key, present),
+                book,
+            )
+        changed = self.memory.demands.put(name, {one.cache: one.uid for one in demands})
+        self.router.on_demand(changed)
+        return demands
+
+    def _demanded_version(
+        self, name: NodeName, key: ObjectKey, present: CacheNodeView | None
+    ) -> ModelVersionView | EntrySpec | None:
+        """What pods read; while that cannot be known, what is held for them already."""
+        if held := find_held_version(key, self.world, self.memory.assignments):
+            return held
+        uid = self.memory.demands.on(name).get(key)
+        if uid is None or not is_unreadable(key, uid, self.world):
+            return None
+        return self._version_on(uid, present)
 
     async def _report(self, name: NodeName, liveness: Liveness) -> None:
         cache_node = self.world.cache_node(name)
@@ -74,7 +113,8 @@ class NodeReconciler:
 
     async def _clean_up(self, name: NodeName, cache_node: CacheNodeView | None) -> None:
         """The Node is gone for good. Owners do the same, but later and not on every cluster."""
-        caches = self.memory.assignments.drop_node(name)
+        caches = self.memory.assignments.drop_node(name) | self.memory.demands.put(name, {})
+        self.taints.forget(name)
         self.router.on_node_gone(name, caches)
         if cache_node is not None:
             await self.writer.delete_cache_node(cache_node)
@@ -88,9 +128,15 @@ class NodeReconciler:
             assignment = assignments.of(key)
             if assignment is None:
                 continue
-            uid = assignment.version
-            version: ModelVersionView | EntrySpec | None = self.world.model_version(uid)
-            if version is None and present is not None and uid in self.world.unreadable.versions:
-                version = present.spec.find_entry(uid)
+            version = self._version_on(assignment.version, present)
             if version is not None:
                 yield PlacedCopy(key, version, name in assignment.evictable)
+
+    def _version_on(
+        self, uid: Uid, present: CacheNodeView | None
+    ) -> ModelVersionView | EntrySpec | None:
+        """The version; the node's entry of it if it cannot be read."""
+        version = self.world.model_version(uid)
+        if version is None and present is not None and uid in self.world.unreadable.versions:
+            return present.spec.find_entry(uid)
+        return version

@@ -98,7 +98,7 @@ class VersionReconciler:
 
     def _holders(self, version: ModelVersionView) -> list[NodeBook]:
         books = self.memory.books.all()
-        holders = self.memory.assignments.holders(version.uid)
+        holders = self.memory.holders(version.uid)
         return [books[name] for name in holders if name in books]
 
 

@@ -90,7 +90,7 @@ FULL: dict[str, Object] = {
                     "nodeLabelKey": "cache.modelcache.io/minilm-0123456789abcdef",
                 }
             ],
-            "copies": {"wanted": 2, "placed": 2, "ready": 1, "failed": 1},
+            "copies": {"wanted": 2, "placed": 2, "ready": 1, "failed": 1, "demanded": 1},
             "copiesSummary": "1/2",
             "progress": "70%",
             "sizeBytes": 91_000_000,
@@ -111,10 +111,19 @@ FULL: dict[str, Object] = {
                     "labelKey": "cache.modelcache.io/minilm-0123456789abcdef",
                     "tier": "Disk",
                     "sizeBytes": 91_000_000,
+                    "model": "sentence-transformers/all-MiniLM-L6-v2",
                     "evictable": True,
+                    "origin": "Placement",
                 }
             ],
-            "caches": [{"namespace": "search", "name": "minilm", "stableUid": "v1"}],
+            "caches": [
+                {
+                    "namespace": "search",
+                    "name": "minilm",
+                    "stableUid": "v1",
+                    "origin": "Placement",
+                }
+            ],
         },
         "status": {
             "agentVersion": "0.1.0",
@@ -136,8 +145,10 @@ FULL: dict[str, Object] = {
                     "progressPercent": 100,
                     "reason": "Cached",
                     "message": "Verified.",
+                    "mounts": 1,
                 }
             ],
+            "demands": [{"namespace": "search", "name": "minilm"}],
             "diskSummary": "87Mi/931Gi",
             "models": 1,
             "failed": 0,

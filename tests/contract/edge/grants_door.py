@@ -50,7 +50,7 @@ class Door:
         certificate = ServingCertificate(authority, ["127.0.0.1"], now=lambda: datetime.now(UTC))
         tls = await certificate.ensure()
         pair = await authority.read()
-        self._trust = ssl.create_default_context(cadata=pair.certificate.decode())
+        self._trust = ssl.create_default_context(cadata=pair.current.certificate.decode())
         authenticator = Authenticator(
             KubeCallers(self._kube),
             self.world,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -12,7 +13,7 @@ from modelcache_operator.adapters.authority_store import KubeAuthorityStore
 from modelcache_operator.adapters.keyed_data import KubeKeyedData
 from modelcache_operator.decide.world import ObjectKey
 from modelcache_operator.ports.keyed_data import KeyedDataForbiddenError
-from modelcache_operator.serving_certificate import ServingCertificate
+from modelcache_operator.serving_certificate import RotationPlan, ServingCertificate
 
 pytestmark = pytest.mark.cluster
 
@@ -63,3 +64,40 @@ async def test_replicas_agree_on_one_authority_and_publish_it(cluster, system, k
     await replicas[0].ensure()
     again = cluster.api.get(f"/api/v1/namespaces/{system}/configmaps/modelcache-ca")
     assert again["metadata"]["resourceVersion"] == before, "nothing is written twice"
+
+
+async def test_an_administrator_asks_for_a_new_authority_and_gets_one(cluster, system, kube):
+    # The overlap is over as soon as it begins: the steps and their order are what is seen.
+    serving = ServingCertificate(
+        KubeAuthorityStore(kube, system),
+        ["127.0.0.1"],
+        now=lambda: datetime.now(UTC),
+        plan=RotationPlan(overlap=timedelta(0)),
+    )
+    await serving.ensure()
+    secret = f"/api/v1/namespaces/{system}/secrets/modelcache-operator-ca"
+    bundle = f"/api/v1/namespaces/{system}/configmaps/modelcache-ca"
+    old = cluster.api.get(bundle)["data"]["ca.crt"]
+    cluster.api.patch(secret, {"metadata": {"annotations": {"modelcache.io/rotate": "now"}}})
+    seen = []
+    for _ in range(4):
+        await serving.ensure()
+        seen.append(cluster.api.get(bundle)["data"]["ca.crt"])
+    announced, switched, retired, rested = seen
+    new = announced.removeprefix(old)
+    assert new, "both are trusted before the new one signs"
+    assert (switched, retired, rested) == (new + old, new, new)
+    kept = cluster.api.get(secret)
+    assert base64.b64decode(kept["data"]["tls.crt"]).decode() == new
+    assert set(kept["data"]) == {"tls.crt", "tls.key"}
+    assert "modelcache.io/rotate" not in kept["metadata"].get("annotations", {})
+
+
+async def test_a_replica_that_is_late_changes_nothing(cluster, system, kube):
+    store = KubeAuthorityStore(kube, system)
+    await ServingCertificate(store, ["127.0.0.1"], now=lambda: datetime.now(UTC)).ensure()
+    stale = await store.read()
+    assert await store.replace(replace(stale, previous=b"one"))
+    assert not await store.replace(replace(stale, previous=b"two"))
+    assert (await store.read()).previous == b"one"
+    assert await store.replace(replace(await store.read(), previous=None))

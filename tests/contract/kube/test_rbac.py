@@ -14,7 +14,7 @@ VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletec
 OURS, CORE, COORDINATION = "modelcache.io", "", "coordination.k8s.io"
 
 # (group, resource, namespace): {verb: (file, what asks for it there)}. All other verbs are refused.
-LISTED = ("operator/modelcache_operator/adapters/relist.py", "self._kube.list(resource)")
+LISTED = ("operator/modelcache_operator/adapters/relist.py", "self._kube.list(resource")
 WATCHED = ("operator/modelcache_operator/kopf_app.py", "kopf.on.event(")
 APPLIED = ("operator/modelcache_operator/adapters/cluster.py", "self._kube.apply(")
 UNLABELLED = ("operator/modelcache_operator/adapters/cluster.py", "merge_patch(NODES")
@@ -24,7 +24,8 @@ LISTED_LEASES = ("operator/modelcache_operator/adapters/agent_leases.py", "self.
 DELETED_LEASE = ("operator/modelcache_operator/adapters/cluster.py", "delete(LEASES")
 CA_KEY = "operator/modelcache_operator/adapters/authority_store.py"
 MANIFESTS = "operator/modelcache_operator/adapters/manifest_store.py"
-CALLERS = "operator/modelcache_operator/adapters/callers.py"
+WRITER = "operator/modelcache_operator/adapters/cluster.py"
+PODS_WATCHED = ("operator/modelcache_operator/adapters/pod_watch.py", "kube.watch(PODS")
 ELECTION = "crds/modelcache_kube/leases.py"
 CLIENT = "crds/modelcache_kube/client.py"
 AGENT_CLUSTER = "agent/modelcache_agent/adapters/kube_cluster.py"
@@ -42,12 +43,24 @@ USED = {
         (OURS, "modelversions/status", ELSEWHERE): {"patch": APPLIED},
         (OURS, "modelcaches/status", ELSEWHERE): {"patch": APPLIED},
         (OURS, "cachenodes/status", EVERYWHERE): {"patch": APPLIED},
-        (CORE, "nodes", EVERYWHERE): {"list": LISTED, "watch": WATCHED, "patch": UNLABELLED},
+        (CORE, "nodes", EVERYWHERE): {
+            "get": (WRITER, "get(NODES"),
+            "list": LISTED,
+            "watch": WATCHED,
+            "patch": UNLABELLED,
+        },
+        (CORE, "pods", ELSEWHERE): {
+            "get": (WRITER, "get(PODS"),
+            "list": LISTED,
+            "watch": PODS_WATCHED,
+            "patch": (WRITER, "merge_patch(PODS"),
+        },
         (CORE, "secrets", ELSEWHERE): {"get": KEYED},
         (CORE, "configmaps", ELSEWHERE): {"get": KEYED},
         (CORE, "secrets", SYSTEM): {
             "get": (CA_KEY, "get(SECRETS"),
             "create": (CA_KEY, "create(SECRETS"),
+            "patch": (CA_KEY, "merge_patch(SECRETS"),
         },
         (CORE, "configmaps", SYSTEM): {
             "get": (MANIFESTS, "get(CONFIG_MAPS"),
@@ -67,7 +80,6 @@ USED = {
             "create": (CLIENT, "self.create(EVENTS"),
             "patch": (CLIENT, "self.merge_patch(EVENTS"),
         },
-        (CORE, "pods", SYSTEM): {"get": (CALLERS, "get(PODS")},
         ("authentication.k8s.io", "tokenreviews", EVERYWHERE): {
             "create": (CLIENT, "TOKEN_REVIEWS.path()")
         },
@@ -97,11 +109,12 @@ NEVER = [
         (CORE, "secrets", SYSTEM, "list"),
         (CORE, "secrets", SYSTEM, "watch"),
         (CORE, "secrets", ELSEWHERE, "create"),
-        (CORE, "secrets", SYSTEM, "patch"),
+        (CORE, "secrets", ELSEWHERE, "patch"),
         (CORE, "configmaps", ELSEWHERE, "list"),
         (CORE, "pods", SYSTEM, "create"),
+        (CORE, "pods", ELSEWHERE, "delete"),
+        (CORE, "pods/ephemeralcontainers", ELSEWHERE, "patch"),
         (CORE, "pods/exec", SYSTEM, "create"),
-        (CORE, "pods", ELSEWHERE, "get"),
         (CORE, "serviceaccounts/token", SYSTEM, "create"),
         (CORE, "serviceaccounts", SYSTEM, "impersonate"),
         (COORDINATION, "leases", "kube-node-lease", "patch"),
@@ -114,6 +127,9 @@ NEVER = [
     )
 ] + [
     (AGENT, CORE, "secrets", ELSEWHERE, "get"),
+    (AGENT, CORE, "secrets", SYSTEM, "patch"),
+    (AGENT, CORE, "pods", ELSEWHERE, "get"),
+    (AGENT, CORE, "pods", ELSEWHERE, "patch"),
     (AGENT, CORE, "configmaps", SYSTEM, "get"),
     (AGENT, OURS, "cachenodes", EVERYWHERE, "patch"),
     (AGENT, OURS, "modelversions", ELSEWHERE, "list"),

@@ -94,6 +94,7 @@ class Node:
         world = self.world
         name = next(name for name in NAMES if digest_of(name) == digest)
         assert key_of(name) not in self.may_carry, "nothing labelled goes"
+        assert digest not in world.mounted, "nothing that a pod shows goes"
         rest = tuple(held for held in world.held if held.digest != digest)
         self.world = replace(world, held=rest)
         self.book(versions=without(world.ledger.versions, digest))
@@ -132,6 +133,8 @@ turns = st.lists(
         {
             "entries": entries,
             "api_is_up": st.booleans(),
+            "mounted": st.frozensets(st.sampled_from([digest_of(name) for name in NAMES])),
+            "attached": st.frozensets(st.sampled_from(NAMES)),
             "in_use": st.frozensets(st.sampled_from([digest_of(name) for name in NAMES])),
             "arrive": st.booleans(),
             "foreign_bytes": st.integers(0, 100),
@@ -165,6 +168,8 @@ def play(story) -> Node:
             node.world,
             entries=wanted,
             in_use=turn["in_use"],
+            mounted=turn["mounted"],
+            attached=turn["attached"],
             evicted=evicted,
             free_bytes=free,
         )

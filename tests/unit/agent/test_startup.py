@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,23 @@ def test_the_process_refuses_in_one_line_with_code_2(tmp_path, arguments, says):
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_C46_a_store_of_another_owner_is_refused_with_owner_mode_and_cure(tmp_path):
+    """A folder that the kubelet made for hostPath is root's, whatever fsGroup says."""
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root")
+    store = Path(tempfile.mkdtemp(prefix="store-", dir="/tmp"))
+    store.chmod(0o755)
+    command = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", sys.executable]
+    command += ["-m", "modelcache_agent", f"--store={store}", "--operator-url=https://o"]
+    command += ["--node-name=n", "--node-uid=u"]
+    env = {"PYTHONPATH": os.pathsep.join(sys.path), "HOME": "/nonexistent"}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+        assert done.returncode == 2
+        assert f"--store {store} (owner 0, mode 755) is not writable for uid 1000" in done.stderr
+        assert "change its owner or run the agent as root" in done.stderr
+        assert list(store.iterdir()) == []
+    finally:
+        store.rmdir()

@@ -41,11 +41,12 @@ async def test_preferred_affinity_names_the_label_with_its_tier() -> None:
     assert affinity == {
         "preferredDuringSchedulingIgnoredDuringExecution": [
             {
-                "weight": 20,
+                "weight": weight,
                 "preference": {
-                    "matchExpressions": [{"key": KEY, "operator": "In", "values": ["disk"]}]
+                    "matchExpressions": [{"key": KEY, "operator": "In", "values": [tier]}]
                 },
             }
+            for tier, weight in (("gpu", 100), ("host", 60), ("disk", 20))
         ]
     }
 

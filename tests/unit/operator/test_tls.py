@@ -7,30 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from modelcache_operator.ports.authority import KeyPair
-from modelcache_operator.serving_certificate import AuthorityDamagedError, ServingCertificate
+from fakes.authority import MemoryAuthorityStore
+from modelcache_operator.ports.authority import Authority, AuthorityDamagedError, KeyPair
+from modelcache_operator.serving_certificate import ServingCertificate
 from modelcache_operator.tls import is_due_for_renewal, issue_leaf, make_authority
 
 HOSTS = ("modelcache-operator.modelcache-system.svc", "127.0.0.1", "::1")
-
-
-class MemoryStore:
-    def __init__(self):
-        self.pair = None
-        self.published = []
-
-    async def read(self):
-        return self.pair
-
-    async def create(self, authority):
-        await asyncio.sleep(0)
-        if self.pair is None:
-            self.pair = authority
-            return True
-        return False
-
-    async def publish(self, certificate):
-        self.published.append(certificate)
 
 
 @pytest.fixture
@@ -56,30 +38,30 @@ async def handshake(context: ssl.SSLContext, authority: bytes, host: str) -> byt
 
 @pytest.mark.parametrize("host", HOSTS)
 async def test_strict_clients_trust_a_leaf_for_each_of_its_names(now, host):
-    store = MemoryStore()
+    store = MemoryAuthorityStore()
     context = await ServingCertificate(store, HOSTS, now=lambda: now[0]).ensure()
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
-    assert await handshake(context, store.published[-1], host)
+    assert await handshake(context, store.bundle, host)
     with pytest.raises(ssl.SSLCertVerificationError):
-        await handshake(context, store.published[-1], "other.example")
+        await handshake(context, store.bundle, "other.example")
 
 
 async def test_the_first_replica_wins_and_the_others_take_its_authority(now):
-    store = MemoryStore()
+    store = MemoryAuthorityStore()
     replicas = [ServingCertificate(store, HOSTS, now=lambda: now[0]) for _ in range(3)]
     contexts = await asyncio.gather(*(replica.ensure() for replica in replicas))
-    assert set(store.published) == {store.pair.certificate}
+    assert store.bundles == {store.authority.current.certificate}
     for context in contexts:
-        assert await handshake(context, store.pair.certificate, "127.0.0.1")
+        assert await handshake(context, store.authority.current.certificate, "127.0.0.1")
 
 
 async def test_a_leaf_is_renewed_in_the_same_context(now):
-    store = MemoryStore()
+    store = MemoryAuthorityStore()
     serving = ServingCertificate(store, HOSTS, now=lambda: now[0])
     context = await serving.ensure()
-    first = await handshake(context, store.pair.certificate, "127.0.0.1")
+    first = await handshake(context, store.authority.current.certificate, "127.0.0.1")
     assert await serving.ensure() is context
-    assert await handshake(context, store.pair.certificate, "127.0.0.1") == first
+    assert await handshake(context, store.authority.current.certificate, "127.0.0.1") == first
     now[0] += timedelta(days=5)
     assert await serving.ensure() is context
     renewed = await asyncio.to_thread(x509.load_pem_x509_certificate, serving._leaf.certificate)
@@ -87,13 +69,13 @@ async def test_a_leaf_is_renewed_in_the_same_context(now):
 
 
 async def test_a_deleted_authority_is_replaced_while_running(now):
-    store = MemoryStore()
+    store = MemoryAuthorityStore()
     serving = ServingCertificate(store, HOSTS, now=lambda: now[0])
     context = await serving.ensure()
-    old, store.pair = store.pair, None
+    old, store.authority = store.authority.current, None
     await serving.ensure()
-    assert store.pair is not None
-    assert await handshake(context, store.pair.certificate, "127.0.0.1")
+    assert store.authority is not None
+    assert await handshake(context, store.authority.current.certificate, "127.0.0.1")
     with pytest.raises(ssl.SSLCertVerificationError):
         await handshake(context, old.certificate, "127.0.0.1")
 
@@ -101,12 +83,14 @@ async def test_a_deleted_authority_is_replaced_while_running(now):
 @pytest.mark.parametrize("damage", ["certificate", "key", "mixed"])
 async def test_a_damaged_authority_names_the_cure(now, damage):
     good, other = make_authority(now[0]), make_authority(now[0])
-    store = MemoryStore()
-    store.pair = {
-        "certificate": KeyPair(b"x", good.key),
-        "key": KeyPair(good.certificate, b"x"),
-        "mixed": KeyPair(good.certificate, other.key),
-    }[damage]
+    store = MemoryAuthorityStore()
+    store.authority = Authority(
+        {
+            "certificate": KeyPair(b"x", good.key),
+            "key": KeyPair(good.certificate, b"x"),
+            "mixed": KeyPair(good.certificate, other.key),
+        }[damage]
+    )
     with pytest.raises(AuthorityDamagedError, match="delete its Secret"):
         await ServingCertificate(store, HOSTS, now=lambda: now[0]).ensure()
 

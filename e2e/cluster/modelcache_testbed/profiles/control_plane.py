@@ -6,16 +6,15 @@ No containers and no root: pods are scheduled and bound, but nothing runs them.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modelcache_testbed.audit import AUDIT_POLICY
-from modelcache_testbed.certificates import CertificateAuthority, KeyPair, write_signing_key
+from modelcache_testbed import nodes
 from modelcache_testbed.components import Component
+from modelcache_testbed.control_plane_files import Layout, write_settings
 from modelcache_testbed.errors import TestbedError
 from modelcache_testbed.kube_api import KubeApi
-from modelcache_testbed.kubeconfig import write_certificate_kubeconfig
 from modelcache_testbed.ports import LOOPBACK
 from modelcache_testbed.probes import answers_https
 from modelcache_testbed.programs import (
@@ -27,56 +26,30 @@ from modelcache_testbed.programs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from modelcache_testbed.cluster import Cluster
     from modelcache_testbed.instance import Instance
 
 SERVICE_RANGE = "10.96.0.0/16"
-SERVICE_ADDRESS = "10.96.0.1"
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 NODE_GRACE_SETTING = "node_grace_seconds"
 # Longer than any test takes the API server away: no played node is lost by accident.
 DEFAULT_NODE_GRACE_SECONDS = 900
 
-_SERVED_NAMES = (
-    LOOPBACK,
-    SERVICE_ADDRESS,
-    "localhost",
-    "kubernetes",
-    "kubernetes.default",
-    "kubernetes.default.svc",
-    "kubernetes.default.svc.cluster.local",
-)
-_CLIENTS = {
-    "admin": ("modelcache-testbed-admin", "system:masters"),
-    "kube-controller-manager": ("system:kube-controller-manager", ""),
-    "kube-scheduler": ("system:kube-scheduler", ""),
-}
-
 
 @dataclass(frozen=True)
-class _Layout:
-    """Where things lie in the instance's folder."""
+class Exposure:
+    """Where the API server can be reached, and what else it is told."""
 
-    folder: Path
+    bind_address: str = LOOPBACK
+    advertise_address: str = LOOPBACK
+    endpoint_reconciler: str = "none"  # a loopback address may not stand in an Endpoints
+    more_flags: Mapping[str, object] = field(default_factory=dict)
 
-    @property
-    def keys(self) -> Path:
-        return self.folder / "pki"
 
-    @property
-    def audit_log(self) -> Path:
-        return self.folder / "logs" / "audit.log"
-
-    @property
-    def audit_policy(self) -> Path:
-        return self.folder / "audit-policy.yaml"
-
-    def pair(self, name: str) -> KeyPair:
-        return KeyPair(self.keys / f"{name}.crt", self.keys / f"{name}.key")
-
-    def kubeconfig(self, client: str) -> Path:
-        return self.folder / ("kubeconfig" if client == "admin" else f"{client}.kubeconfig")
+def check_machine(_instance: Instance) -> None:
+    """Any machine will do."""
 
 
 def programs() -> Sequence[Program]:
@@ -91,63 +64,59 @@ def port_names() -> Sequence[str]:
 
 def kubeconfig(instance: Instance) -> Path:
     """Return the administrator's kubeconfig."""
-    return _Layout(instance.folder).kubeconfig("admin")
+    return Layout(instance.folder).kubeconfig("admin")
 
 
 def audit_log(instance: Instance) -> Path:
     """Return the API server's audit log."""
-    return _Layout(instance.folder).audit_log
+    return Layout(instance.folder).audit_log
 
 
-def prepare(instance: Instance) -> None:
+def prepare(instance: Instance, _node_names: Sequence[str] = ()) -> None:
     """Write keys once, and the files that name ports each time."""
-    layout = _Layout(instance.folder)
-    if not layout.keys.exists():
-        _write_keys(layout)
-    layout.audit_log.parent.mkdir(exist_ok=True)
-    layout.audit_policy.write_text(AUDIT_POLICY)
-    server = f"https://{LOOPBACK}:{instance.read().ports['kube-apiserver']}"
-    authority = layout.pair("ca").certificate
-    for client in _CLIENTS:
-        path = layout.kubeconfig(client)
-        write_certificate_kubeconfig(path, server, authority, layout.pair(client))
-
-
-def _write_keys(layout: _Layout) -> None:
-    scratch = layout.keys.with_name("pki.new")
-    scratch.mkdir(exist_ok=True)
-    authority = CertificateAuthority(scratch, "ca")
-    for client, (user, group) in _CLIENTS.items():
-        authority.issue(client, user, organizations=[group] if group else [])
-    for server in ("kube-apiserver", "kube-controller-manager-server", "kube-scheduler-server"):
-        authority.issue(server, server, serves=_SERVED_NAMES)
-    # etcd trusts an authority of its own, so that no cluster user can reach it.
-    CertificateAuthority(scratch, "etcd-ca").issue("etcd", "etcd", serves=[LOOPBACK, "localhost"])
-    write_signing_key(scratch, "service-accounts")
-    scratch.replace(layout.keys)
+    write_settings(instance)
 
 
 def stages(instance: Instance) -> Sequence[Sequence[Component]]:
     """Return the components; each stage is ready before the next starts."""
+    *first, last = control_plane(instance, Exposure())
+    return (*first, [*last, _node_keeper(Layout(instance.folder), instance)])
+
+
+def control_plane(instance: Instance, exposure: Exposure) -> Sequence[Sequence[Component]]:
+    """Return the control plane proper, without anything that plays nodes."""
     record = instance.read()
-    layout = _Layout(instance.folder)
+    layout = Layout(instance.folder)
     grace = int(record.settings.get(NODE_GRACE_SETTING, DEFAULT_NODE_GRACE_SECONDS))
     return (
         [_etcd(layout, record.ports)],
-        [_apiserver(layout, record.ports)],
-        [
-            _controller_manager(layout, record.ports, grace),
-            _scheduler(layout, record.ports),
-            _node_keeper(layout, instance),
-        ],
+        [_apiserver(layout, record.ports, exposure)],
+        [_controller_manager(layout, record.ports, grace), _scheduler(layout, record.ports)],
     )
+
+
+def add_nodes(cluster: Cluster, names: Sequence[str]) -> None:
+    """Register played nodes, all at once, and wait until pods can be scheduled there."""
+    for name in names:
+        cluster.add_node(name, wait=False)
+    for name in names:
+        nodes.await_schedulable(cluster.api, name)
+
+
+def load_image(_instance: Instance, _archive: Path) -> None:
+    """Refuse: nothing runs containers."""
+    raise TestbedError("profile control-plane runs no containers: use the profile nodes or kind")
+
+
+def clean_up(_instance: Instance) -> None:
+    """Nothing is made but processes and files, and those end with the instance."""
 
 
 def _flags(**values: object) -> list[str]:
     return [f"--{name.replace('_', '-')}={value}" for name, value in values.items()]
 
 
-def _etcd(layout: _Layout, ports: dict[str, int]) -> Component:
+def _etcd(layout: Layout, ports: dict[str, int]) -> Component:
     client, peer = (f"https://{LOOPBACK}:{ports[name]}" for name in ("etcd", "etcd-peer"))
     pair, authority = layout.pair("etcd"), layout.pair("etcd-ca").certificate
     argv = [str(ETCD.path), "--unsafe-no-fsync", "--client-cert-auth", "--peer-client-cert-auth"]
@@ -173,13 +142,13 @@ def _etcd(layout: _Layout, ports: dict[str, int]) -> Component:
     )
 
 
-def _apiserver(layout: _Layout, ports: dict[str, int]) -> Component:
+def _apiserver(layout: Layout, ports: dict[str, int], exposure: Exposure) -> Component:
     serving, etcd, tokens = map(layout.pair, ("kube-apiserver", "etcd", "service-accounts"))
     argv = [str(KUBE_APISERVER.path)]
     argv += _flags(
-        bind_address=LOOPBACK,
-        advertise_address=LOOPBACK,
-        endpoint_reconciler_type="none",  # a loopback address may not stand in an Endpoints
+        bind_address=exposure.bind_address,
+        advertise_address=exposure.advertise_address,
+        endpoint_reconciler_type=exposure.endpoint_reconciler,
         secure_port=ports["kube-apiserver"],
         etcd_servers=f"https://{LOOPBACK}:{ports['etcd']}",
         etcd_cafile=layout.pair("etcd-ca").certificate,
@@ -199,6 +168,7 @@ def _apiserver(layout: _Layout, ports: dict[str, int]) -> Component:
         audit_log_path=layout.audit_log,
         audit_log_maxsize=1024,
         audit_log_maxbackup=1,
+        **exposure.more_flags,
     )
     # Open watches hold up its own way of ending for a minute.
     return Component(
@@ -206,11 +176,11 @@ def _apiserver(layout: _Layout, ports: dict[str, int]) -> Component:
     )
 
 
-def _admin(layout: _Layout) -> KubeApi:
+def _admin(layout: Layout) -> KubeApi:
     return KubeApi(layout.kubeconfig("admin"))
 
 
-def _controller_manager(layout: _Layout, ports: dict[str, int], grace: int) -> Component:
+def _controller_manager(layout: Layout, ports: dict[str, int], grace: int) -> Component:
     name = "kube-controller-manager"
     authority = layout.pair("ca")
     argv = [str(KUBE_CONTROLLER_MANAGER.path), *_clients_flags(layout, name, ports[name])]
@@ -240,14 +210,14 @@ def _pods_can_be_created(api: KubeApi) -> bool:
         return False
 
 
-def _scheduler(layout: _Layout, ports: dict[str, int]) -> Component:
+def _scheduler(layout: Layout, ports: dict[str, int]) -> Component:
     name = "kube-scheduler"
     argv = [str(KUBE_SCHEDULER.path), *_clients_flags(layout, name, ports[name])]
     url, authority = f"https://{LOOPBACK}:{ports[name]}/healthz", layout.pair("ca").certificate
     return Component(name, tuple(argv), lambda: answers_https(url, authority))
 
 
-def _clients_flags(layout: _Layout, name: str, port: int) -> list[str]:
+def _clients_flags(layout: Layout, name: str, port: int) -> list[str]:
     own, serving = layout.kubeconfig(name), layout.pair(f"{name}-server")
     return _flags(
         kubeconfig=own,
@@ -262,7 +232,7 @@ def _clients_flags(layout: _Layout, name: str, port: int) -> list[str]:
     )
 
 
-def _node_keeper(layout: _Layout, instance: Instance) -> Component:
+def _node_keeper(layout: Layout, instance: Instance) -> Component:
     name = "node-keeper"
     package_root = Path(__file__).resolve().parents[2]
     ready_file = layout.folder / f"{name}.ready"

@@ -29,6 +29,7 @@ def test_an_entry_carries_all_that_an_agent_needs():
         digest("c"),
     )
     assert (entry.size_bytes, entry.label_key, entry.evictable) == (GIB, "k/l", True)
+    assert entry.model == version.spec.model
     assert (spec.caches[0].namespace, spec.caches[0].name) == ("search", "c1")
     assert spec.caches[0].stable_uid == "v1"
 

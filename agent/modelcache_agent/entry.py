@@ -1,0 +1,27 @@
+"""`modelcache-agent [csi|wait] ...`: one image, three programs; each imports only what it needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program named by the first word, or the agent itself."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    match given[:1]:
+        case ["csi"]:
+            from modelcache_agent.volume.csi import main as run_csi  # noqa: PLC0415
+
+            return run_csi(given[1:])
+        case ["wait"]:
+            from modelcache_agent.volume.wait import main as run_wait  # noqa: PLC0415
+
+            return run_wait(given[1:])
+    from modelcache_agent.__main__ import main as run_agent  # noqa: PLC0415
+
+    return run_agent(given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

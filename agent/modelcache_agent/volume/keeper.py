@@ -1,0 +1,118 @@
+"""The agent's side of all volumes of the node. Its methods block; the store's thread calls them."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from modelcache_agent.decide.volumes import Volume, VolumeView
+from modelcache_agent.tiers.disk import DiskStore
+from modelcache_agent.volume.fill import fill
+from modelcache_agent.volume.folders import VolumeFolder, find_folders, write_readable
+from modelcache_agent.volume.leftovers import measure_leftovers
+from modelcache_agent.volume.progress import VolumeProgress, encode_progress
+from modelcache_agent.volume.records import read_binding, read_record
+from modelcache_api.conditions import truncate
+from modelcache_api.manifest import ContentDigest
+from modelcache_api.names import Reason, VolumeState
+
+_Value = TypeVar("_Value")
+_log = logging.getLogger(__name__)
+# The volume was taken away while we worked on it.
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR})
+
+
+@dataclass(slots=True)
+class VolumeKeeper:
+    """Looks at volumes, fills them, and tells their pods. All it knows is read from the store."""
+
+    store: DiskStore
+    _told: dict[str, VolumeProgress] = field(default_factory=dict)
+    _damaged: set[Path] = field(default_factory=set)
+
+    def look(self) -> tuple[tuple[Volume, ...], int]:
+        """All volumes, by key, and the bytes that only they hold.
+
+        One whose record is damaged still protects what it shows.
+        """
+        found = (self._look_at(folder) for folder in find_folders(self.store.layout.pods))
+        volumes = tuple(volume for volume in found if volume is not None)
+        keys = {volume.key for volume in volumes}
+        self._told = {key: told for key, told in self._told.items() if key in keys}
+        return volumes, measure_leftovers(self.store, volumes)
+
+    def serve(self, views: Iterable[VolumeView]) -> None:
+        """Fill what can be filled, and write what each pod may know."""
+        for view in views:
+            self._tell(view.key, self._fill(view) if view.filling is not None else _progress(view))
+
+    def _look_at(self, folder: VolumeFolder) -> Volume | None:
+        record = self._read(read_record, folder.record)
+        binding = self._read(read_binding, folder.bound)
+        if record is None and binding is None:
+            return None
+        return Volume(
+            key=folder.key,
+            namespace=record.pod_namespace if record else "",
+            asked=record.cache if record else "",
+            claimed_namespace=record.claimed_namespace if record else "",
+            bound_uid=binding.uid if binding else None,
+            bound_digest=ContentDigest(binding.digest) if binding else None,
+            is_filled=folder.model.is_dir(),
+        )
+
+    def _read(self, read: Callable[[Path], _Value | None], path: Path) -> _Value | None:
+        """What the file says; a damaged one is told of once."""
+        try:
+            return read(path)
+        except (OSError, ValueError) as error:
+            if path not in self._damaged:
+                self._damaged.add(path)
+                _log.error("%s is damaged: %s", path, error)
+            return None
+
+    def _folder(self, key: str) -> VolumeFolder:
+        return VolumeFolder(self.store.layout.pods / key)
+
+    def _fill(self, view: VolumeView) -> VolumeProgress:
+        filling = view.filling
+        stored = None if filling is None else self.store.catalog.get(filling.digest)
+        if filling is None or stored is None or not stored.is_verified:
+            return _progress(view)
+        try:
+            fill(self._folder(view.key), filling, stored, self.store.blobs)
+        except OSError as error:
+            if error.errno in _GONE:
+                return _progress(view)
+            _log.exception("volume=%s cannot be filled", view.key)
+            message = truncate(f"the files cannot be linked: {error.strerror}")
+            return VolumeProgress(
+                view.cache, VolumeState.FAILED, Reason.STORE_ERROR, message, 100, view.size_bytes
+            )
+        self.store.note_use(stored.digest)
+        _log.info("volume=%s shows version=%s", view.key, stored.digest)
+        return VolumeProgress(
+            view.cache, VolumeState.READY, Reason.CACHED, "", 100, view.size_bytes
+        )
+
+    def _tell(self, key: str, progress: VolumeProgress) -> None:
+        if self._told.get(key) == progress:
+            return
+        folder = self._folder(key)
+        try:
+            write_readable(folder.status, encode_progress(progress), folder.root / ".status.tmp")
+        except OSError as error:
+            if error.errno not in _GONE:
+                _log.warning("volume=%s: its status cannot be written: %s", key, error.strerror)
+            return
+        self._told[key] = progress
+
+
+def _progress(view: VolumeView) -> VolumeProgress:
+    return VolumeProgress(
+        view.cache, view.state, view.reason, view.message, view.percent, view.size_bytes
+    )

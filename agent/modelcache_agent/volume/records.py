@@ -1,0 +1,64 @@
+"""What is remembered of a volume, as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+_MOST_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeRecord:
+    """One volume of one pod. `cache` and `claimed_namespace` are the pod's words, not the truth."""
+
+    volume_id: str
+    pod_uid: str
+    pod_namespace: str
+    pod_name: str
+    service_account: str
+    cache: str
+    claimed_namespace: str
+    target_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The content that a volume shows for its whole life: its ModelVersion's uid and its digest."""
+
+    uid: str
+    digest: str
+
+
+def encode(value: VolumeRecord | Binding) -> bytes:
+    """The value as a JSON document."""
+    return json.dumps(asdict(value), separators=(",", ":")).encode()
+
+
+def read_record(path: Path) -> VolumeRecord | None:
+    """The record, None where there is none. Raises ValueError if it is damaged."""
+    document = _read(path, VolumeRecord)
+    return None if document is None else VolumeRecord(**document)
+
+
+def read_binding(path: Path) -> Binding | None:
+    """The binding, None where there is none. Raises ValueError if it is damaged."""
+    document = _read(path, Binding)
+    return None if document is None else Binding(**document)
+
+
+def _read(path: Path, kind: type[VolumeRecord | Binding]) -> dict[str, Any] | None:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    document = json.loads(data)
+    names = [field.name for field in fields(kind)]
+    if not isinstance(document, dict) or not all(
+        isinstance(document.get(name), str) for name in names
+    ):
+        raise ValueError(f"{path.name} lacks a field")
+    return {name: document[name] for name in names}

@@ -1,0 +1,118 @@
+"""The wait container: `modelcache-agent wait --help`. It ends when the model is complete.
+
+Reads status.json in the pod's volume and nothing else: no network, no API server. Exit codes:
+0 the model is there, 1 it is not in time, 2 there is no such volume, 3 the volume is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from modelcache_agent.config import (
+    ConfigError,
+    Option,
+    Program,
+    parse_duration,
+    parse_path,
+    read_options,
+)
+from modelcache_agent.volume.progress import VolumeProgress, read_progress
+from modelcache_api.names import CSI_DRIVER, VOLUME_MODEL_FOLDER, VOLUME_STATUS_FILE, VolumeState
+from modelcache_api.quantities import format_bytes
+
+EXIT_READY: Final = 0
+EXIT_TIMEOUT: Final = 1
+EXIT_NO_VOLUME: Final = 2
+EXIT_REFUSED: Final = 3
+_EXIT_TERMINATED: Final = 128 + signal.SIGTERM
+_LOOK_SECONDS: Final = 0.25
+# A log that says nothing looks hung.
+_REMIND_SECONDS: Final = 30.0
+_BAR: Final = 20
+_MINUTE: Final = 60
+_PROGRAM: Final = Program("modelcache-agent wait", "Waits until a pod's model is complete.")
+OPTIONS: Final = (
+    Option("volume", "Where the pod's volume is mounted.", parse_path, "/mnt/models"),
+    Option("timeout", "How long to wait, e.g. 30m; default: for ever.", parse_duration),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Time and the log."""
+
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], None]
+    print_line: Callable[[str], None]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Wait and tell."""
+    # The first process of a container ignores SIGTERM unless it says otherwise.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(_EXIT_TERMINATED))
+    around = Surroundings(time.monotonic, time.sleep, _print_line)
+    try:
+        values = read_options(_PROGRAM, OPTIONS, arguments, os.environ)
+    except ConfigError as error:
+        around.print_line(f"modelcache-agent wait: {error}")
+        return EXIT_NO_VOLUME
+    return wait_for_model(values["volume"], values["timeout"], around)
+
+
+def wait_for_model(volume: Path, timeout: float | None, around: Surroundings) -> int:
+    """Until the model is there, the time is over or there is nothing to wait for."""
+    began = told_at = around.monotonic()
+    told: VolumeProgress | None = None
+    while True:
+        progress = read_progress(volume / VOLUME_STATUS_FILE)
+        now = around.monotonic()
+        seconds = now - began
+        if progress is None:
+            around.print_line(
+                f"{volume} is no volume of {CSI_DRIVER}: mount the pod's volume there"
+            )
+            return EXIT_NO_VOLUME
+        if (volume / VOLUME_MODEL_FOLDER).is_dir():
+            size = f"  {format_bytes(progress.size_bytes)}" if progress.size_bytes else ""
+            around.print_line(_line(seconds, f"{progress.cache} is ready{size}"))
+            return EXIT_READY
+        if progress.state is VolumeState.REFUSED:
+            around.print_line(_line(seconds, f"{progress.cache} is refused: {progress.message}"))
+            return EXIT_REFUSED
+        if timeout is not None and seconds >= timeout:
+            around.print_line(_line(seconds, f"given up: {describe(progress)}"))
+            return EXIT_TIMEOUT
+        if progress != told or now - told_at >= _REMIND_SECONDS:
+            around.print_line(_line(seconds, describe(progress)))
+            told, told_at = progress, now
+        around.sleep(_LOOK_SECONDS)
+
+
+def describe(progress: VolumeProgress) -> str:
+    """One line: what is going on, how far it is, or what it waits for."""
+    if progress.state is VolumeState.DOWNLOADING:
+        done = _BAR * progress.percent // 100
+        bar = "#" * done + "." * (_BAR - done)
+        share = progress.size_bytes * progress.percent // 100
+        amount = f"{format_bytes(share)} of {format_bytes(progress.size_bytes)}"
+        return f"{progress.cache} downloading [{bar}] {progress.percent:3d}%  {amount}"
+    reason = f" ({progress.reason})" if progress.reason != progress.state else ""
+    message = f": {progress.message}" if progress.message else ""
+    return f"{progress.cache} {progress.state.lower()}{reason}{message}"
+
+
+def _line(seconds: float, text: str) -> str:
+    minutes, rest = divmod(int(seconds), _MINUTE)
+    safe = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return f"{f'{minutes}m{rest:02d}s' if minutes else f'{rest}s':>7}  {safe}"
+
+
+def _print_line(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - the container's log

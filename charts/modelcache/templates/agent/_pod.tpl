@@ -1,0 +1,73 @@
+{{/* The pod of one node. Call with (dict "root" $ "profile" $profile). */}}
+{{- define "modelcache.agentPod" -}}
+serviceAccountName: modelcache-agent
+{{ include "modelcache.podStart" .root }}
+{{ include "modelcache.agentPlace" . | trim }}
+terminationGracePeriodSeconds: 30
+securityContext:
+  # The folder on the node is root's, and fsGroup changes nothing there.
+  runAsUser: 0
+  runAsGroup: 0
+  seccompProfile: {type: RuntimeDefault}
+containers:
+{{ include "modelcache.agentContainer" . }}
+volumes:
+- name: store
+  hostPath:
+    path: {{ .profile.disk.path }}
+    type: DirectoryOrCreate
+- name: grant-token
+  projected:
+    sources:
+    - serviceAccountToken: {path: token, audience: modelcache-grant, expirationSeconds: 3600}
+# Made by the operator. Until it is there for the first time, the pod waits and says so.
+- name: operator-ca
+  configMap: {name: modelcache-ca}
+- name: tmp
+  emptyDir: {medium: Memory, sizeLimit: 16Mi}
+{{- end }}
+
+{{- define "modelcache.agentContainer" -}}
+{{- $values := .root.Values }}
+{{- $fetch := .profile.fetch | default dict -}}
+- name: agent
+  image: {{ include "modelcache.image" (dict "root" .root "image" $values.agent.image) }}
+  imagePullPolicy: {{ $values.image.pullPolicy }}
+  args:
+  - --node-name=$(NODE_NAME)
+  - --namespace={{ .root.Release.Namespace }}
+  - --store={{ .profile.disk.path }}
+  {{- with .profile.disk.capacity }}
+  - --capacity={{ . }}
+  {{- end }}
+  - --require-mountpoint={{ .profile.disk.requireMountpoint | default false }}
+  - --operator-url=https://modelcache-operator.{{ .root.Release.Namespace }}.svc
+  - --operator-ca-file=/etc/modelcache/operator-ca/ca.crt
+  - --grant-token-file=/var/run/secrets/modelcache/token
+  - --streams={{ $fetch.streams | default 4 }}
+  - --max-models={{ $fetch.maxModels | default 2 }}
+  - --log-level={{ $values.agent.logLevel }}
+  env:
+  - name: NODE_NAME
+    valueFrom:
+      fieldRef: {fieldPath: spec.nodeName}
+  ports:
+  - {name: metrics, containerPort: 9404}
+  livenessProbe:
+    httpGet: {path: /healthz, port: metrics}
+    periodSeconds: 10
+    failureThreshold: 6
+  readinessProbe:
+    httpGet: {path: /readyz, port: metrics}
+    periodSeconds: 5
+  resources:
+    {{- toYaml (.profile.resources | default $values.agent.resources) | nindent 4 }}
+  securityContext:
+    {{- include "modelcache.containerSecurity" .root | nindent 4 }}
+  volumeMounts:
+  # The same path as on the node, so that one name means one folder everywhere.
+  - {name: store, mountPath: {{ .profile.disk.path }}}
+  - {name: grant-token, mountPath: /var/run/secrets/modelcache, readOnly: true}
+  - {name: operator-ca, mountPath: /etc/modelcache/operator-ca, readOnly: true}
+  - {name: tmp, mountPath: /tmp}
+{{- end }}

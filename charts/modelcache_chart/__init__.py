@@ -1,0 +1,1 @@
+"""What in the Helm chart is made from something else."""

@@ -1,0 +1,1 @@
+"""Real nodes on one machine: namespaces, containerd, kubelet and cgroups, one set for each."""

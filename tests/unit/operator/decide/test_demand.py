@@ -1,0 +1,72 @@
+"""What a node holds for its own pods."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import GIB, make_book, make_pod_view, make_version
+from modelcache_operator.decide.demand import choose_demands
+from modelcache_operator.decide.world import ObjectKey
+
+A, B = ObjectKey("search", "a"), ObjectKey("search", "b")
+VERSIONS = {
+    A: make_version("ma", uid="va", size_bytes=4 * GIB),
+    B: make_version("mb", uid="vb", size_bytes=4 * GIB),
+}
+
+
+def choose(*pods, placed=frozenset(), versions=None, **book):
+    known = VERSIONS if versions is None else versions
+    chosen = choose_demands(pods, frozenset(placed), known.get, make_book(**book))
+    return [one.cache.name for one in chosen]
+
+
+def test_a_pod_brings_its_model_cache_once():
+    first, second = make_pod_view("p1", cache="a"), make_pod_view("p2", cache="a")
+    assert choose(first, second) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("pod", "options"),
+    [
+        pytest.param({"is_over": True}, {}, id="a pod that has ended reads nothing"),
+        pytest.param({}, {"placed": {A}}, id="what is placed here needs no demand"),
+        pytest.param({}, {"versions": {}}, id="an unknown ModelCache brings nothing"),
+        pytest.param({}, {"capacity": None}, id="before the agent has reported nothing fits"),
+        pytest.param({}, {"capacity": 3 * GIB}, id="what does not fit goes without"),
+        pytest.param(
+            {},
+            {"capacity": 6 * GIB, "sizes": {"placed": 3 * GIB}},
+            id="what placement has promised is not taken",
+        ),
+        pytest.param(
+            {},
+            {"capacity": 6 * GIB, "pending_release": 3 * GIB},
+            id="bytes that readers still hold are not free",
+        ),
+        pytest.param(
+            {},
+            {"sizes": {f"v{number}": 1 for number in range(64)}},
+            id="a node full of labels takes no more",
+        ),
+    ],
+)
+def test_no_demand(pod, options):
+    assert choose(make_pod_view("p", cache="a", **pod), **options) == []
+
+
+def test_the_oldest_pod_comes_first_where_only_one_fits():
+    young = make_pod_view("p1", cache="a", created_at="2026-01-02T00:00:00Z")
+    old = make_pod_view("p2", cache="b", created_at="2026-01-01T00:00:00Z")
+    assert choose(young, old, capacity=5 * GIB) == ["b"]
+    assert choose(young, old, capacity=9 * GIB) == ["b", "a"]
+
+
+def test_a_version_that_another_model_cache_has_placed_needs_no_room():
+    pod = make_pod_view("p", cache="a")
+    assert choose(pod, capacity=4 * GIB, sizes={"va": 4 * GIB}) == ["a"]
+
+
+def test_an_unresolved_version_has_nothing_to_fetch_yet():
+    versions = {A: make_version("ma", uid="va", resolved=False)}
+    assert choose(make_pod_view("p", cache="a"), versions=versions) == []
