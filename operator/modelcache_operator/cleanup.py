@@ -4,6 +4,9 @@ First operator and agents lose their rights, so that nothing is written again by
 runs; then their labels, CacheNodes, Leases, manifests and authority go. May be run again at any
 time, with anything missing. ModelVersions and ModelCaches are users' own, and stay; so does what
 is on the nodes' disks.
+
+It refuses while pods have volumes of ours: without the driver the kubelet cannot unmount them, and
+such pods never end.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from modelcache_kube import (
     CACHE_NODES,
     LEASES,
     NODES,
+    PODS,
     ConnectConfig,
     KubeClient,
     KubeError,
@@ -44,7 +48,14 @@ _AT_ONCE: Final = 8
 _PAUSE_SECONDS: Final = 1.0
 _FAILED: Final = 1
 _BAD_OPTIONS: Final = 2
+_IN_USE: Final = 3
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_MOST_NAMED: Final = 5
 _log = logging.getLogger(__name__)
+
+
+class InUseError(Exception):
+    """Pods have volumes of ours; one sentence with the cure."""
 
 
 class CleanUp:
@@ -61,6 +72,19 @@ class CleanUp:
             _log.info("removed %d things; looking again", count)
             await asyncio.sleep(_PAUSE_SECONDS)
         _log.info("nothing of ours is left on nodes and in namespace %s", self._namespace)
+
+    async def check_use(self) -> None:
+        """Nothing is changed. Raises InUseError if pods would be left with their volumes."""
+        listed = await self._kube.list(PODS, label_selector=names.LABEL_CACHE)
+        users = sorted(
+            f"{pod['metadata']['namespace']}/{_name(pod)}" for pod in listed.items if _mounts(pod)
+        )
+        if users:
+            shown = ", ".join(users[:_MOST_NAMED]) + (", ..." if users[_MOST_NAMED:] else "")
+            raise InUseError(
+                f"{len(users)} pods have volumes of ModelCache ({shown}) and could not end without "
+                "it: delete them first (or say --force, and install ModelCache again to end them)"
+            )
 
     async def _take_rights(self) -> None:
         for account in _ACCOUNTS:
@@ -111,6 +135,14 @@ def _name(item: dict[str, Any]) -> str:
     return str(item["metadata"]["name"])
 
 
+def _mounts(pod: dict[str, Any]) -> bool:
+    spec = pod["spec"]
+    if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in _ENDED:
+        return False
+    drivers = ((volume.get("csi") or {}).get("driver") for volume in spec.get("volumes") or ())
+    return names.CSI_DRIVER in drivers
+
+
 def _labels(node: dict[str, Any]) -> list[str]:
     labels = node["metadata"].get("labels") or {}
     return sorted(key for key in labels if key.startswith(names.NODE_LABEL_PREFIX))
@@ -132,10 +164,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--namespace", default="modelcache-system", help="the release's own")
     parser.add_argument("--kubeconfig", type=Path, help="file; the pod's account without it")
     parser.add_argument("--timeout", type=float, default=100.0, help="seconds (default 100)")
+    parser.add_argument("--force", action="store_true", help="even if pods have volumes of ours")
     options = parser.parse_args(arguments)
     set_up_logs("info")
     try:
-        asyncio.run(_run(options.kubeconfig, options.namespace, options.timeout))
+        asyncio.run(_run(options))
+    except InUseError as error:
+        return _complain(str(error), _IN_USE)
     except ConfigException as error:
         return _complain(f"--kubeconfig: no usable credentials: {error}", _BAD_OPTIONS)
     except TimeoutError:
@@ -150,7 +185,11 @@ def _complain(message: str, code: int) -> int:
     return code
 
 
-async def _run(kubeconfig: Path | None, namespace: str, timeout_seconds: float) -> None:
-    wanted = ConnectConfig(kubeconfig=kubeconfig, user_agent=f"{names.MANAGER_OPERATOR}-cleanup")
-    async with asyncio.timeout(timeout_seconds), connect(wanted) as kube:
-        await CleanUp(kube, namespace).run()
+async def _run(options: argparse.Namespace) -> None:
+    agent = f"{names.MANAGER_OPERATOR}-cleanup"
+    wanted = ConnectConfig(kubeconfig=options.kubeconfig, user_agent=agent)
+    async with asyncio.timeout(options.timeout), connect(wanted) as kube:
+        clean_up = CleanUp(kube, options.namespace)
+        if not options.force:
+            await clean_up.check_use()
+        await clean_up.run()

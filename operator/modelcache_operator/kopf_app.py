@@ -20,6 +20,7 @@ import kopf
 from kopf._cogs.configs.diffbase import DiffBaseStorage
 from kopf._cogs.configs.progress import ProgressStorage
 from kopf._cogs.structs.bodies import BodyEssence
+from kopf._core.engines.peering import Identity
 
 from modelcache_api import names
 from modelcache_operator.adapters.parsing import Observed, ObservedKind, Raw, parse_object
@@ -45,6 +46,7 @@ _LONGEST_RESTART_SECONDS: Final = 30.0
 # A run that lasted this long had worked: the next failure is a new one.
 _WORKED_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 15.0
+_IDENTITY: Final = Identity("modelcache-operator")
 
 
 class _PatientDelays(Iterable[float]):
@@ -161,6 +163,8 @@ class KopfInformer:
             settings=_make_settings(),
             clusterwide=True,
             standalone=True,
+            # Else kopf asks who the user is, and the image's has no name.
+            identity=_IDENTITY,
             stop_flag=stop,
         )
 

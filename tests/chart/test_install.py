@@ -12,7 +12,6 @@ import yaml
 
 from chart.conftest import NODES
 from fakes.helm import CHART, NAMESPACE, render, run_helm
-from modelcache_testbed.models import build_namespace
 from modelcache_testbed.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -63,13 +62,15 @@ def status_of(cluster, name="modelcache-agent-default") -> dict:
 
 
 @pytest.mark.parametrize(
-    "values", [pytest.param({}, id="defaults"), pytest.param(EVERYTHING, id="everything")]
+    "values",
+    [
+        pytest.param({}, id="defaults"),
+        pytest.param({"injection": {"mode": "webhook"}}, id="injection by webhook"),
+        pytest.param(EVERYTHING, id="everything"),
+    ],
 )
 def test_the_server_takes_every_object_in_a_dry_run(own_cluster, release, values):
-    if not values:
-        own_cluster.apply([build_namespace(NAMESPACE)])
-    else:
-        own_cluster.create_namespace(NAMESPACE)
+    own_cluster.create_namespace(NAMESPACE)
     documents = render(values)
     text = yaml.safe_dump_all(documents)
     flags = ("--server-side", "--dry-run=server", "--validate=strict")
@@ -189,11 +190,20 @@ def _by_name(documents) -> dict:
     }
 
 
-def test_an_upgrade_that_changes_nothing_restarts_nobody(own_cluster, release):
-    release.install()
-    before = _generations(own_cluster)
-    release.upgrade()
+@pytest.mark.parametrize("mode", ["policy", "webhook"])
+def test_an_upgrade_that_changes_nothing_restarts_nobody(own_cluster, release, mode):
+    values = {"injection": {"mode": mode}}
+    release.install(values)
+    before, certificate = _generations(own_cluster), _webhook_certificate(own_cluster)
+    release.upgrade(values)
     assert _generations(own_cluster) == before
+    assert _webhook_certificate(own_cluster) == certificate, "kept, not made anew"
+    assert bool(certificate) is (mode == "webhook")
+
+
+def _webhook_certificate(cluster) -> dict:
+    path = f"/api/v1/namespaces/{NAMESPACE}/secrets/modelcache-webhook-tls"
+    return dict((cluster.api.find(path) or {}).get("data", {}))
 
 
 def _generations(cluster) -> dict:

@@ -55,7 +55,7 @@ def test_two_replicas_apart_and_never_both_away():
 
 @pytest.mark.parametrize("kind", ["Deployment", "Job"])
 def test_restricted_in_every_field(kind):
-    for item in pick_all(render(), kind):
+    for item in pick_all(render({"injection": {"mode": "webhook"}}), kind):
         pod = pod_of(item)
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -160,6 +160,7 @@ def test_without_the_switches_the_parts_are_not_there():
             "rbac": {"aggregate": False},
             "priorityClass": {"create": False},
             "uninstall": {"cleanUp": False},
+            "injection": {"mode": "none"},
         }
     )
     kinds = {item["kind"] for item in documents}

@@ -145,6 +145,36 @@ def test_C49_uninstall_with_models_and_a_dead_agent_then_objects_then_namespace(
     assert (world.system.store_of(world.nodes[0]) / "versions").exists(), "bytes stay"
 
 
+def test_C49_uninstall_refuses_while_pods_have_volumes_that_nobody_could_unmount(world, tmp_path):
+    apply_models(world)
+    container = {"name": "main", "image": "app"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "reader", "labels": {"modelcache.io/cache": "a"}},
+        "spec": {"containers": [container], "nodeSelector": {"world": world.name}},
+    }
+    path = f"/api/v1/namespaces/{TEAM}/pods"
+    world.cluster.api.create(path, pod)
+    world.wait(
+        lambda: "nodeName" in world.cluster.api.get(f"{path}/reader")["spec"], "the reader bound"
+    )
+    with (
+        CleanUpPlayer(world.cluster, tmp_path / "cleanup") as player,
+        pytest.raises(HelmError, match="pre-delete"),
+    ):
+        world.system.release.uninstall("--timeout=60s")
+    assert player.exit_codes == [3], "once, for trying again does not help"
+    assert f"{TEAM}/reader" in player.output
+    assert "delete them first" in player.output
+    assert all(len(world.labels(node)) == 3 for node in world.nodes), "nothing was touched"
+    world.cluster.api.delete(f"{path}/reader", {"gracePeriodSeconds": 0})
+    with CleanUpPlayer(world.cluster, tmp_path / "cleanup-2") as player:
+        world.system.release.uninstall("--timeout=120s")
+    assert player.exit_codes == [0], player.output
+    assert ours(world) == {}
+
+
 def test_C49_objects_and_definitions_first_then_uninstall(world, tmp_path):
     apply_models(world)
     for kind in ("modelcaches", "modelversions"):

@@ -92,9 +92,20 @@ class CleanUpPlayer(_Player):
         found = run_clean_up(credentials.kubeconfig, arguments)
         self.exit_codes.append(found.returncode)
         self.output += found.stderr
-        phase = "Failed" if found.returncode else "Succeeded"
+        container = {
+            "name": "cleanup",
+            "image": "played",
+            "imageID": "played",
+            "ready": False,
+            "restartCount": 0,
+            "state": {"terminated": {"exitCode": found.returncode}},
+        }
+        status = {
+            "phase": "Failed" if found.returncode else "Succeeded",
+            "containerStatuses": [container],
+        }
         try:
-            self._cluster.api.patch(f"{_PODS}/{name}/status", {"status": {"phase": phase}})
+            self._cluster.api.patch(f"{_PODS}/{name}/status", {"status": status})
         except ApiError as error:
             if error.status != http.client.NOT_FOUND:
                 raise

@@ -9,7 +9,7 @@ from kubernetes.aio.client import Configuration
 
 from modelcache_operator.ports.login import ApiLogin
 
-_BEARER = "Bearer "
+_SCHEME = "bearer"
 
 
 async def read_login(kubeconfig: Path | None) -> ApiLogin:
@@ -27,8 +27,14 @@ async def read_login(kubeconfig: Path | None) -> ApiLogin:
     return ApiLogin(
         server=configuration.host,
         ca_file=configuration.ssl_ca_cert,
-        token=token.removeprefix(_BEARER) if token else None,
+        token=_strip_scheme(token) if token else None,
         certificate_file=configuration.cert_file,
         key_file=configuration.key_file,
         is_insecure=not configuration.verify_ssl,
     )
+
+
+def _strip_scheme(header: str) -> str:
+    """The official client writes "Bearer" from a kubeconfig and "bearer" in a pod."""
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == _SCHEME else header

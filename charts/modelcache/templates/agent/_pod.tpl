@@ -11,7 +11,14 @@ securityContext:
   seccompProfile: {type: RuntimeDefault}
 containers:
 {{ include "modelcache.agentContainer" . }}
+{{- if .root.Values.csi.enabled }}
+{{ include "modelcache.csiContainer" . }}
+{{- end }}
 volumes:
+{{- if .root.Values.csi.enabled }}
+- name: kubelet
+  hostPath: {path: {{ .root.Values.csi.kubeletDir }}, type: Directory}
+{{- end }}
 - name: store
   hostPath:
     path: {{ .profile.disk.path }}

@@ -24,15 +24,15 @@ tolerations:
 {{- end }}
 {{- end }}
 
-{{- define "modelcache.operatorScheduling" -}}
-{{ include "modelcache.operatorPlace" $ | trim }}
+{{/* One replica beside the other only where there is no other place. */}}
+{{- define "modelcache.spread" -}}
 topologySpreadConstraints:
-{{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
-- topologyKey: {{ . }}
+{{- range $key := list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+- topologyKey: {{ $key }}
   maxSkew: 1
   whenUnsatisfiable: ScheduleAnyway
   labelSelector:
     matchLabels:
-      {{- include "modelcache.selector" "operator" | nindent 6 }}
+      {{- include "modelcache.selector" $ | nindent 6 }}
 {{- end }}
 {{- end }}
