@@ -58,12 +58,14 @@ types: setup ## mypy --strict.
 gen: setup ## Regenerate CRDs, the chart's copies of them, and the references.
 	@$(RUN) -m modelcache_api.crdgen --write crds
 	@$(RUN) -m modelcache_api.docgen --write docs/api.md
+	@$(RUN) -m modelcache_operator.injection_files --write charts/modelcache
 	@$(RUN) -m modelcache_chart --write .
 
 .PHONY: gen-check
 gen-check: setup
 	@$(RUN) -m modelcache_api.crdgen --check crds
 	@$(RUN) -m modelcache_api.docgen --check docs/api.md
+	@$(RUN) -m modelcache_operator.injection_files --check charts/modelcache
 	@$(RUN) -m modelcache_chart --check .
 
 .PHONY: lock
