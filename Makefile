@@ -8,6 +8,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RUN := $(BIN)/python
 STAMP := $(VENV)/.installed
+PIP = $(RUN) -m pip install --quiet --disable-pip-version-check
 SOURCES := crds/modelcache_api crds/modelcache_kube operator agent e2e tests benchmarks charts/modelcache_chart
 PROFILE ?= control-plane
 TESTBED := $(RUN) -m modelcache_testbed
@@ -31,8 +32,10 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ModelCache needs Python 3.11 or newer: set PYTHON=python3.11")'
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 	@echo "installing locked dependencies into $(VENV)"
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/dev.txt
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(PIP) --require-hashes --no-deps -r requirements/bootstrap.txt
+	@$(BIN)/uv pip install --quiet --python $(RUN) --require-hashes --no-deps -r requirements/dev.txt || \
+	  $(PIP) --require-hashes --no-deps -r requirements/dev.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .PHONY: binaries
@@ -72,6 +75,8 @@ gen-check: setup
 lock: setup ## Refresh the lock of dependencies.
 	@$(BIN)/uv pip compile --quiet pyproject.toml --all-extras --group dev --generate-hashes \
 	  --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/dev.txt
+	@echo 'uv>=0.8' | $(BIN)/uv pip compile --quiet - --constraint requirements/dev.txt --generate-hashes \
+	  --no-emit-index-url --no-header --no-annotate --universal --python-version 3.11 -o requirements/bootstrap.txt
 	@for extra in operator agent; do \
 	  $(BIN)/uv pip compile --quiet pyproject.toml --extra $$extra --constraint requirements/dev.txt --generate-hashes \
 	    --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/$$extra.txt; done

@@ -203,6 +203,12 @@ class MemoryWorld:
             Observed(_KINDS[type(view).__name__], key, view.uid, self._version, view)
         )
 
+    def obscure(self, kind: ObservedKind, view: View) -> None:
+        """The watch tells of an object that holds what a newer release has invented."""
+        self._version += 1
+        key = getattr(view, "key", None) or ObjectKey("", view.name)
+        self.cache.observe(Observed(kind, key, view.uid, self._version, None, "of tomorrow"))
+
     def hide(self, view: View) -> None:
         """The watch tells of a deletion."""
         key = getattr(view, "key", None) or ObjectKey("", view.name)

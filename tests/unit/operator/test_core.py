@@ -10,7 +10,7 @@ import pytest
 from builders import GIB, digest, make_cache, make_node, make_version
 from fakes.memory_core import MemoryCore, MemoryWorld
 from modelcache_api.names import Condition, EntryState, Reason
-from modelcache_operator.adapters.parsing import Observed, ObservedKind
+from modelcache_operator.adapters.parsing import ObservedKind
 from modelcache_operator.agents import Agents
 from modelcache_operator.decide.liveness import Liveness, LivenessLimits
 from modelcache_operator.decide.world import (
@@ -117,11 +117,7 @@ def test_a_contradicted_version_does_not_replace_the_one_that_is_held(stage):
 def obscure(stage, view):
     """A newer release has written something into the object that we do not know."""
     kinds = {ModelVersionView: ObservedKind.MODEL_VERSIONS, CacheNodeView: ObservedKind.CACHE_NODES}
-    key = getattr(view, "key", None) or ObjectKey("", view.name)
-    kind = kinds.get(type(view), ObservedKind.MODEL_CACHES)
-    stage.world._version += 1
-    seen = Observed(kind, key, view.uid, stage.world._version, None, "a field of tomorrow")
-    stage.world.cache.observe(seen)
+    stage.world.obscure(kinds.get(type(view), ObservedKind.MODEL_CACHES), view)
 
 
 def restart(stage):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from builders import make_pod_view
+from dataclasses import replace
+
+import pytest
+
+from builders import digest, make_pod_view
 from fakes.memory_core import MemoryCore, MemoryWorld
 from modelcache_api.names import EntryOrigin
+from modelcache_operator.adapters.parsing import ObservedKind
 from modelcache_operator.decide.world import NodeName, ObjectKey
 
 
@@ -84,6 +89,59 @@ def test_a_deleted_model_cache_ends_the_demand_of_living_pods():
     world.hide(world.cache.model_cache(ObjectKey("search", "c1")))
     core.settle()
     assert origins(world, cold) == []
+
+
+@pytest.fixture
+def reading():
+    """A pod that reads on a cold node; (world, core, cold)."""
+    world, core, _, cold = begin()
+    world.show(make_pod_view(node=NodeName(cold)))
+    core.settle()
+    return world, core, cold
+
+
+def succeed(world: MemoryWorld, core: MemoryCore) -> MemoryCore:
+    core.end()
+    successor = MemoryCore(world)
+    successor.begin()
+    successor.settle()
+    return successor
+
+
+def test_bytes_that_contradict_the_pin_are_withdrawn_from_pods_too(reading):
+    world, core, cold = reading
+    version = world.cache.model_version_named(ObjectKey("search", "m1"))
+    pinned = version.spec.model_copy(update={"digest": digest("e")})
+    world.show(replace(version, spec=pinned, generation=2))
+    core.settle()
+    assert origins(world, cold) == []
+
+
+@pytest.mark.parametrize("kind", [ObservedKind.MODEL_VERSIONS, ObservedKind.MODEL_CACHES])
+def test_what_cannot_be_read_keeps_its_demand(reading, kind):
+    world, core, cold = reading
+    before = world.cache.cache_node(NodeName(cold)).spec
+    seen = {
+        ObservedKind.MODEL_VERSIONS: world.cache.model_version_named(ObjectKey("search", "m1")),
+        ObservedKind.MODEL_CACHES: world.cache.model_cache(ObjectKey("search", "c1")),
+    }
+    world.obscure(kind, seen[kind])
+    core.settle()
+    succeed(world, core)
+    assert world.cache.cache_node(NodeName(cold)).spec == before
+    assert not [note for note in world.events if note.reason == "ModelCacheNotFound"]
+
+
+def test_a_cache_node_that_can_be_read_again_tells_its_demand(reading):
+    world, core, cold = reading
+    before = world.cache.cache_node(NodeName(cold))
+    world.obscure(ObservedKind.CACHE_NODES, before)
+    successor = succeed(world, core)
+    assert demanded(world) == 0
+    world.show(before)
+    successor.settle()
+    assert origins(world, cold) == [EntryOrigin.DEMAND]
+    assert demanded(world) == 1
 
 
 def test_a_gated_pod_is_let_through_once_and_its_sight_forgotten():

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from builders import GIB, digest, make_book, make_books, make_entry, make_version
-from modelcache_api.names import EntryState
+from modelcache_api.names import EntryOrigin, EntryState
 from modelcache_operator.decide.cache_node_spec import (
     PlacedCopy,
     choose_evictable,
     make_cache_node_spec,
 )
+from modelcache_operator.decide.demand import DemandedCopy
 from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.world import ObjectKey, Uid
 
@@ -82,6 +83,33 @@ def test_a_tenant_with_more_caches_than_a_node_lists_blocks_nobodys_list():
     assert len(spec.caches) == 256
     assert [entry.uid for entry in spec.entries] == ["v1", "v2"]
     assert (spec.caches[0].name, spec.caches[-1].name) == ("first", "c254")
+
+
+def test_what_pods_read_is_left_out_before_what_is_placed():
+    version, read = make_version(), make_version("m2", uid="v2")
+    copies = [copy(f"c{number:03}", version) for number in range(255)]
+    demands = [DemandedCopy(ObjectKey("aa", name), read) for name in ("old", "young")]
+    spec = make_cache_node_spec(NODE, copies, demands)
+    assert len(spec.caches) == 256
+    assert [ref.name for ref in spec.caches if ref.origin is EntryOrigin.DEMAND] == ["old"]
+    spec = make_cache_node_spec(NODE, [*copies, copy("more", version)], demands)
+    assert [entry.uid for entry in spec.entries] == ["v1"]
+
+
+def test_bytes_that_contradict_the_pin_are_held_for_no_pod():
+    adopted = {"content_digest": digest("c"), "content_manifest_digest": digest("d")}
+    pinned = make_version(spec_digest=digest("e"), **adopted)
+    spec = make_cache_node_spec(NODE, (), [DemandedCopy(ObjectKey("search", "c1"), pinned)])
+    assert spec.entries == spec.caches == ()
+
+
+def test_a_demanded_version_that_cannot_be_read_keeps_its_entry_and_may_be_evicted():
+    (placed,) = make_cache_node_spec(NODE, [copy("c1", make_version())]).entries
+    demand = DemandedCopy(ObjectKey("search", "c2"), placed)
+    (entry,) = make_cache_node_spec(NODE, (), [demand]).entries
+    assert (entry.uid, entry.origin, entry.evictable) == ("v1", EntryOrigin.DEMAND, True)
+    (entry,) = make_cache_node_spec(NODE, [copy("c1", placed)], [demand]).entries
+    assert entry == placed
 
 
 def evictable(states, *, min_ready=1, now=frozenset(), silent=()):

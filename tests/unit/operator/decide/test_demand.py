@@ -67,6 +67,13 @@ def test_a_version_that_another_model_cache_has_placed_needs_no_room():
     assert choose(pod, capacity=4 * GIB, sizes={"va": 4 * GIB}) == ["a"]
 
 
+def test_a_node_with_as_many_model_caches_as_it_may_list_takes_no_more():
+    pods = [make_pod_view("p1", cache="a"), make_pod_view("p2", cache="b")]
+    placed = [ObjectKey("search", f"c{number}") for number in range(256)]
+    assert choose(*pods, placed=placed) == []
+    assert choose(*pods, placed=placed[1:]) == ["a"]
+
+
 def test_an_unresolved_version_has_nothing_to_fetch_yet():
     versions = {A: make_version("ma", uid="va", resolved=False)}
     assert choose(make_pod_view("p", cache="a"), versions=versions) == []
