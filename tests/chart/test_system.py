@@ -161,7 +161,7 @@ def test_C49_uninstall_refuses_while_pods_have_volumes_that_nobody_could_unmount
     )
     with (
         CleanUpPlayer(world.cluster, tmp_path / "cleanup") as player,
-        pytest.raises(HelmError, match="pre-delete"),
+        pytest.raises(HelmError, match="cleanup failed: PodFailurePolicy"),
     ):
         world.system.release.uninstall("--timeout=60s")
     assert player.exit_codes == [3], "once, for trying again does not help"

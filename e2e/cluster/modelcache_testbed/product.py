@@ -1,0 +1,192 @@
+"""The whole product on real nodes, as a team sees it that has followed docs/tutorial.md."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modelcache_testbed.bucket import minilm_folder
+from modelcache_testbed.commands import run_quietly
+from modelcache_testbed.console import say
+from modelcache_testbed.folders import state_folder
+from modelcache_testbed.images.build import built_archives
+from modelcache_testbed.images.seaweed import SEAWEED_IMAGE, seaweed_image
+from modelcache_testbed.ports import PortLedger
+from modelcache_testbed.programs import helm, kubectl
+from modelcache_testbed.tutorial import TUTORIAL, read_sections
+from modelcache_testbed.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from modelcache_testbed.kube_api import Document
+    from modelcache_testbed.local_cluster import LocalCluster
+
+SYSTEM = "modelcache-system"
+TEAM = "search"
+LABEL_PREFIX = "cache.modelcache.io/"
+AGENTS = "app.kubernetes.io/component=agent"
+_METRIC = re.compile(r"^(\w+?)(?:\{.*\})? ([0-9.e+]+)$", re.MULTILINE)
+
+
+class Product:
+    """ModelCache, its store and its users on a cluster of the test bed's own."""
+
+    def __init__(self, cluster: LocalCluster, folder: Path) -> None:
+        """Refer to it; ``folder`` takes what the tutorial expects on the PATH."""
+        self.cluster = cluster
+        self.model = minilm_folder()
+        self.said: dict[str, str] = {}
+        self._sections = {section.title: section for section in read_sections(TUTORIAL.read_text())}
+        self._folder = folder
+
+    @property
+    def titles(self) -> Sequence[str]:
+        """Return the headings of the tutorial that have commands, in their order."""
+        return list(self._sections)
+
+    def load_images(self, nodes: Sequence[str] = ()) -> None:
+        """Bring our images and the store's into nodes; all of them unless some are named."""
+        fleet = self.cluster.fleet
+        for archive in built_archives():
+            fleet.load_image(archive, nodes)
+        lacking = [n for n in nodes or fleet.names if SEAWEED_IMAGE not in fleet.images(n)]
+        if lacking:
+            with tempfile.TemporaryDirectory() as folder:
+                archive = Path(folder) / "seaweed.tar"
+                seaweed_image().write(archive)
+                fleet.load_image(archive, lacking)
+
+    def follow(self, title: str) -> str:
+        """Run the commands of one section as they stand, and keep what they print."""
+        started = time.monotonic()
+        self.said[title] = self._sections[title].run(self._environment())
+        say(f"tutorial, {title}: {time.monotonic() - started:.1f} s")
+        return self.said[title]
+
+    def _environment(self) -> dict[str, str]:
+        programs = self._folder / "bin"
+        programs.mkdir(exist_ok=True)
+        for name, program in (("helm", helm()), ("kubectl", kubectl())):
+            link = programs / name
+            if not link.exists():
+                link.symlink_to(program)
+        ledger = PortLedger(state_folder() / "ports.json")
+        return {
+            **os.environ,
+            "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "KUBECONFIG": str(self.cluster.kubeconfig),
+            "MODEL": str(self.model),
+            "PORT": str(ledger.reserve(["store"], self._folder)["store"]),
+        }
+
+    def helm(self, *arguments: str) -> str:
+        """Run helm as administrator."""
+        environment = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
+        return run_quietly(str(helm()), *arguments, environment=environment)
+
+    def warm_nodes(self, namespace: str = TEAM, version: str = "minilm-v1") -> set[str]:
+        """Return the nodes whose label says that the version is there."""
+        path = f"/apis/modelcache.io/v1alpha1/namespaces/{namespace}/modelversions/{version}"
+        key = self.cluster.api.get(path)["status"]["nodeLabelKey"]
+        return {name for name, labels in self.labels().items() if key in labels}
+
+    def labels(self) -> dict[str, dict[str, str]]:
+        """Return our labels of each node."""
+        return {
+            node["metadata"]["name"]: {
+                key: value
+                for key, value in node["metadata"]["labels"].items()
+                if key.startswith(LABEL_PREFIX)
+            }
+            for node in self.cluster.api.get("/api/v1/nodes")["items"]
+        }
+
+    def pods(self, namespace: str, selector: str = "") -> list[Document]:
+        """Return pods that are not being deleted."""
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        listed: list[Document] = self.cluster.api.get(path, labelSelector=selector)["items"]
+        return [pod for pod in listed if "deletionTimestamp" not in pod["metadata"]]
+
+    def run(self, pod: Document, command: str, container: str = "main") -> str:
+        """Run a shell command in a pod."""
+        metadata = pod["metadata"]
+        where = (
+            f"--namespace={metadata['namespace']}",
+            metadata["name"],
+            f"--container={container}",
+        )
+        return self.cluster.kubectl("exec", *where, "--", "sh", "-c", command)
+
+    def start_pod(self, namespace: str, pod: dict[str, Any], *, seconds: float = 60) -> Document:
+        """Create a pod and wait until it is Ready."""
+        name = pod["metadata"]["name"]
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        self.cluster.api.create(path, pod)
+        self.cluster.kubectl(
+            "wait",
+            f"--namespace={namespace}",
+            f"pod/{name}",
+            "--for=condition=Ready",
+            f"--timeout={seconds:g}s",
+        )
+        return self.cluster.api.get(f"{path}/{name}")
+
+    def await_cache(self, namespace: str, name: str, *, seconds: float = 120) -> None:
+        """Wait until a ModelCache is Ready."""
+        self.cluster.kubectl(
+            "wait",
+            f"--namespace={namespace}",
+            f"modelcache/{name}",
+            "--for=condition=Ready",
+            f"--timeout={seconds:g}s",
+        )
+
+    def metric(self, name: str) -> dict[str, float]:
+        """Return a counter of all agents by the name of their pod."""
+        found = {}
+        for pod in self.pods(SYSTEM, AGENTS):
+            agent = pod["metadata"]["name"]
+            path = f"/api/v1/namespaces/{SYSTEM}/pods/{agent}:9404/proxy/metrics"
+            series = dict(_METRIC.findall(self.cluster.kubectl("get", "--raw", path)))
+            found[agent] = float(series[name])
+        return found
+
+    def await_agents(self, *, seconds: float = 120) -> None:
+        """Wait until every node has an agent that is ready."""
+        self.cluster.kubectl(
+            "rollout",
+            "status",
+            f"--namespace={SYSTEM}",
+            "daemonset/modelcache-agent-default",
+            f"--timeout={seconds:g}s",
+        )
+
+    def await_warm(self, node: str, *, seconds: float = 120) -> None:
+        """Wait until a node holds the tutorial's model."""
+        wait_until(
+            lambda: node in self.warm_nodes(), seconds=seconds, what=f"the model's label on {node}"
+        )
+
+
+def build_pod(name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    """A pod with a shell that ends at once when told to; further fields of its spec by keyword."""
+    return {
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [build_container()],
+            **spec,
+        },
+    }
+
+
+def build_container(**fields: Any) -> dict[str, Any]:
+    """A container that waits for commands, and ends when its first process is told to."""
+    script = "trap 'exit 0' TERM; sleep infinity & wait"
+    image = "modelcache.io/testbed/busybox:1"
+    return {"name": "main", "image": image, "command": ["sh", "-c", script], **fields}

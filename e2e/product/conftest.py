@@ -1,0 +1,35 @@
+"""The product as docs/tutorial.md leaves it before it takes everything away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from modelcache_testbed import Cluster, LocalCluster
+from modelcache_testbed.errors import TestbedError
+from modelcache_testbed.images.build import built_archives
+from modelcache_testbed.product import Product
+
+UNTIL = "Restart the agents"
+
+
+@pytest.fixture(scope="session")
+def product(nodes_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Product:
+    """Follow the tutorial until pods read the model."""
+    if not isinstance(nodes_cluster, LocalCluster):
+        pytest.skip("these tests install, rebuild nodes and uninstall: they need a cluster of ours")
+    try:
+        built_archives()
+    except TestbedError as error:
+        pytest.skip(str(error))
+    product = Product(nodes_cluster, tmp_path_factory.mktemp("product"))
+    product.load_images()
+    for title in product.titles[: product.titles.index(UNTIL)]:
+        product.follow(title)
+    return product
+
+
+@pytest.fixture(scope="session")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scratch")
