@@ -3,8 +3,8 @@
 import json
 
 import pytest
-
 from kubernetes.aio.config import incluster_config
+
 from modelcache_operator.adapters.login import read_login
 
 
