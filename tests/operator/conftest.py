@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from fakes.denials import find_denied
 from fakes.played_fleet import PlayedFleet
 from fakes.stage import OPERATOR_USER, Stage
 from modelcache_kube import ConnectConfig, connect
@@ -48,8 +49,7 @@ async def stage(request, cluster, seaweed, system) -> AsyncIterator[Stage]:
             await stage.close()
     if hasattr(cluster, "audit"):
         # C53: whatever a test exercises, nothing of it may be beyond the chart's roles.
-        denied = [event for event in cluster.audit.denied(start) if event.user == OPERATOR_USER]
-        assert denied == []
+        assert find_denied(cluster, start, OPERATOR_USER) == []
 
 
 def pytest_configure(config: pytest.Config) -> None:

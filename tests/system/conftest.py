@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from fakes.denials import find_denied
 from fakes.world import World
 from modelcache_testbed.system import NAMESPACE, System
 
@@ -35,5 +36,4 @@ def world(request, cluster, seaweed, tmp_path_factory) -> Iterator[World]:
 
 def assert_C53_nothing_was_denied(cluster, position: int) -> None:
     """The roles are neither a letter short nor guessed: no request of ours was refused."""
-    denied = [event for event in cluster.audit.denied(position) if NAMESPACE in event.user]
-    assert denied == []
+    assert find_denied(cluster, position, NAMESPACE) == []
