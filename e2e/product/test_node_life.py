@@ -41,7 +41,7 @@ def test_the_rebuilt_node_joins_empty_and_takes_pods_with_their_model(product, v
     product.load_images([victim])
     product.cluster.kubectl("label", "node", victim, "pool=gpu")
     product.await_agents()
-    product.cluster.kubectl("wait", f"cachenode/{victim}", "--for=condition=Ready", "--timeout=60s")
+    product.cluster.kubectl("wait", f"cachenode/{victim}", "--for=create", "--timeout=60s")
     wait_until(lambda: len(product.pods(TEAM, "app=embed")) == 2, seconds=60, what="two pods again")
     product.cluster.kubectl(
         "rollout", "status", f"--namespace={TEAM}", "deployment/embed", "--timeout=120s"

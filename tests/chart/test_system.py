@@ -27,9 +27,8 @@ def world(own_cluster, seaweed, tmp_path, release) -> Iterator[World]:
     try:
         system.add_operator(extra=OPERATOR)
         for suffix in ("n1", "n2"):
-            world.add_node(suffix)
-            system.agents[f"chart-{suffix}"].stop()
-            system.add_agent(f"chart-{suffix}", capacity="1Gi", extra=("--lease-interval=2s",))
+            node = world.add_node(suffix, agent=False)
+            system.add_agent(node, capacity="1Gi", extra=("--lease-interval=2s",))
         world.add_namespace("team")
         yield world
     finally:

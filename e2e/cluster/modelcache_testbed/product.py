@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from modelcache_testbed.bucket import minilm_folder
 from modelcache_testbed.commands import run_quietly
 from modelcache_testbed.console import say
+from modelcache_testbed.errors import TestbedError
 from modelcache_testbed.folders import state_folder
 from modelcache_testbed.images.build import built_archives
 from modelcache_testbed.images.seaweed import SEAWEED_IMAGE, seaweed_image
@@ -30,6 +31,7 @@ SYSTEM = "modelcache-system"
 TEAM = "search"
 LABEL_PREFIX = "cache.modelcache.io/"
 AGENTS = "app.kubernetes.io/component=agent"
+OPERATORS = "app.kubernetes.io/component=operator"
 _METRIC = re.compile(r"^(\w+?)(?:\{.*\})? ([0-9.e+]+)$", re.MULTILINE)
 
 
@@ -64,9 +66,37 @@ class Product:
     def follow(self, title: str) -> str:
         """Run the commands of one section as they stand, and keep what they print."""
         started = time.monotonic()
-        self.said[title] = self._sections[title].run(self._environment())
+        try:
+            self.said[title] = self._sections[title].run(self._environment())
+        except TestbedError as error:
+            raise TestbedError(f"{title}: {error}\n{self._describe()}") from None
         say(f"tutorial, {title}: {time.monotonic() - started:.1f} s")
         return self.said[title]
+
+    def _describe(self) -> str:
+        """Return what people would look at first when something does not go on."""
+        looks = (
+            ("get", "pods,modelcaches,modelversions", "--all-namespaces", "--output=wide"),
+            ("get", "nodes,cachenodes", "--show-labels"),
+            *(
+                (
+                    "logs",
+                    f"--namespace={SYSTEM}",
+                    "--tail=15",
+                    "--prefix",
+                    "--all-containers",
+                    f"-l={part}",
+                )
+                for part in (OPERATORS, AGENTS)
+            ),
+        )
+        found = []
+        for look in looks:
+            try:
+                found.append(self.cluster.kubectl(*look))
+            except TestbedError as error:
+                found.append(str(error))
+        return "\n".join(found)
 
     def _environment(self) -> dict[str, str]:
         programs = self._folder / "bin"
