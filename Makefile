@@ -16,8 +16,6 @@ K ?=
 DEFLAKE_ROUNDS ?= 10
 CYCLONEDX ?= cyclonedx-bom==7.3.0
 REGISTRY ?=
-# Real nodes need root, and nothing else runs our images.
-E2E_IMAGES := $(if $(filter 0,$(shell id -u)),images)
 HYPOTHESIS_PROFILE ?= default
 export HYPOTHESIS_PROFILE
 
@@ -123,8 +121,12 @@ deflake: setup binaries ## Repeat tests until one fails: make deflake K=expr.
 	@for round in $$(seq $(DEFLAKE_ROUNDS)); do echo "round $$round"; $(RUN) -m pytest -x -q $(if $(K),-k "$(K)") || exit 1; done
 
 .PHONY: e2e
-e2e: setup binaries $(E2E_IMAGES) ## End-to-end suites on the test bed, or on any cluster by KUBECONFIG_UNDER_TEST.
-	@$(RUN) -m pytest e2e $(if $(K),-k "$(K)")
+e2e: setup binaries ## End-to-end suites on the control plane, or on any cluster by KUBECONFIG_UNDER_TEST.
+	@$(RUN) -m pytest e2e/test_demo.py e2e/test_kills.py $(if $(K),-k "$(K)")
+
+.PHONY: e2e-nodes
+e2e-nodes: setup images ## End-to-end suites on three real nodes (as root): the machine, the images, the product.
+	@$(RUN) -m pytest e2e/nodes e2e/product $(if $(K),-k "$(K)")
 
 .PHONY: bench
 bench: setup binaries ## Benchmarks: all, or NAME=s3-to-disk.
