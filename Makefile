@@ -21,7 +21,7 @@ export HYPOTHESIS_PROFILE
 
 .PHONY: help
 help: ## Show this list.
-	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
 .PHONY: setup
 setup: $(STAMP) ## Create the virtual environment with the locked dependencies.
