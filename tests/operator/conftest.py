@@ -62,6 +62,9 @@ def pytest_runtest_makereport(item, call):
     report = yield
     if report.failed and "system" in getattr(item, "funcargs", {}):
         for program in item.funcargs["system"].operators.values():
+            # A failure while the system is taken down may find its files gone.
+            if not program.log_file.exists():
+                continue
             tail = program.log_file.read_text(errors="replace")[-6000:]
             report.sections.append((f"log of {program.name}", tail))
     return report
