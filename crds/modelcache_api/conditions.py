@@ -25,10 +25,14 @@ def merge_conditions(
     previous: Sequence[ConditionStatus],
     verdicts: Iterable[Verdict],
     *,
-    generation: int,
+    generation: int | None,
     now: datetime,
 ) -> tuple[ConditionStatus, ...]:
-    """The verdicts as conditions; `lastTransitionTime` is kept where the status did not flip."""
+    """The verdicts as conditions; `lastTransitionTime` is kept where the status did not flip.
+
+    `generation` is None for facts that do not depend on the spec; kubectl would otherwise take them
+    for stale after each change of it.
+    """
     before = {condition.type: condition for condition in previous}
     merged = []
     for verdict in verdicts:

@@ -74,13 +74,16 @@ class ConditionStatus(ApiModel):
         str, Field(max_length=MAX_MESSAGE_LENGTH, description="One sentence with cause and cure.")
     ] = ""
     observed_generation: Annotated[
-        int,
+        int | None,
         Field(
             ge=0,
-            description="Generation of the spec that this condition was computed from.",
+            description=(
+                "Generation of the spec that this condition was computed from; absent where it "
+                "does not depend on the spec."
+            ),
             json_schema_extra={"format": "int64"},
         ),
-    ] = 0
+    ] = None
     last_transition_time: Annotated[
         datetime, Field(description="When status last changed its value.")
     ]

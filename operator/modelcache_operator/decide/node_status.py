@@ -26,7 +26,7 @@ def make_node_conditions(
     return merge_conditions(
         [item for item in cache_node.status.conditions if item.type == Condition.READY],
         [verdict],
-        generation=0,
+        generation=None,
         now=now,
     )
 

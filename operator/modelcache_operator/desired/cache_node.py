@@ -23,7 +23,7 @@ def build_node_conditions(
     cache_node: CacheNodeView, conditions: Sequence[ConditionStatus]
 ) -> dict[str, Any]:
     """The operator's share of a CacheNode's status. The UID guards against a successor."""
-    dumped = [item.model_dump(mode="json", by_alias=True) for item in conditions]
+    dumped = [item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in conditions]
     return {
         "metadata": {"name": cache_node.name, "uid": cache_node.uid},
         "status": {"conditions": dumped},
