@@ -5,20 +5,39 @@ from __future__ import annotations
 from modelcache_testbed import Cluster
 from modelcache_testbed.audit import AuditEvent
 
+_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
 
 def find_denied(cluster: Cluster, since: int, user: str) -> list[AuditEvent]:
-    """Requests of users whose name holds `user` that were forbidden.
+    """Requests of users whose name holds `user` that were forbidden and still would be.
 
-    The API server also answers 403 to a creation in a namespace that is going; no role would
-    change that.
+    The API server also answers 403 before it has read its roles after a restart, and to a creation
+    in a namespace that is going; no role would change that.
     """
     denied = [event for event in cluster.audit.denied(since) if user in event.user]
-    return [event for event in denied if not (event.verb == "create" and is_going(cluster, event))]
+    return [event for event in denied if not is_allowed(cluster, event)]
 
 
-def is_going(cluster: Cluster, event: AuditEvent) -> bool:
-    """True if the request's namespace is being deleted or gone by now."""
-    if not event.namespace:
-        return False
-    found = cluster.api.find(f"/api/v1/namespaces/{event.namespace}")
-    return found is None or "deletionTimestamp" in found["metadata"]
+def is_allowed(cluster: Cluster, event: AuditEvent) -> bool:
+    """What the authorizer says of the same request now."""
+    path = event.uri.partition("?")[0].split("/")
+    account_namespace = event.user.split(":")[2]
+    review = {
+        "spec": {
+            "user": event.user,
+            "groups": [
+                "system:authenticated",
+                "system:serviceaccounts",
+                f"system:serviceaccounts:{account_namespace}",
+            ],
+            "resourceAttributes": {
+                "group": path[2] if path[1] == "apis" else "",
+                "resource": event.resource,
+                "subresource": event.subresource,
+                "verb": event.verb,
+                "namespace": event.namespace,
+                "name": event.name,
+            },
+        }
+    }
+    return bool(cluster.api.create(_REVIEWS, review)["status"]["allowed"])
