@@ -52,6 +52,8 @@ from modelcache_operator.sources.s3 import S3Sources
 from modelcache_operator.workqueue import WorkQueue
 
 _log = logging.getLogger(__name__)
+# Shorter silences are an ordinary busy moment.
+_SHORTEST_PAUSE_SECONDS: Final = 5.0
 _T = TypeVar("_T")
 _RETRY_SECONDS: Final = 5.0
 _NOT_CONTACTED: Final = "the cluster has not been listed yet"
@@ -108,7 +110,14 @@ class _Program:
             on_event=self._metrics.watch_event,
         )
         self._relister = Relister(kube, cache, on_resources_back=self._informer.restart)
-        self._health = ApiHealth(clock.monotonic, self._relister.ask)
+        self._health = ApiHealth(
+            clock.monotonic,
+            self._relister.ask,
+            # Something is asked at least once in that time: the Leases are listed.
+            longest_pause_seconds=max(
+                _SHORTEST_PAUSE_SECONDS, 1.5 * config.lease_list_interval_seconds
+            ),
+        )
         tap.listeners += [
             self._metrics.request,
             lambda _verb, _resource, code: self._health.note(code),

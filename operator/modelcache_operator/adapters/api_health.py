@@ -11,11 +11,22 @@ _OUTAGE_SECONDS: Final = 3.0
 
 
 class ApiHealth:
-    """Fed with the code of each answer; calls `on_return` after an outage is over."""
+    """Fed with the code of each answer; calls `on_return` after an outage is over.
 
-    def __init__(self, monotonic: Callable[[], float], on_return: Callable[[], None]) -> None:
+    Nothing heard for `longest_pause_seconds` is an outage too, with or without a failed request:
+    a process that was suspended missed what happened and has no failure to show for it.
+    """
+
+    def __init__(
+        self,
+        monotonic: Callable[[], float],
+        on_return: Callable[[], None],
+        *,
+        longest_pause_seconds: float,
+    ) -> None:
         self._monotonic = monotonic
         self._on_return = on_return
+        self._longest_pause_seconds = longest_pause_seconds
         self._heard_at = monotonic()
         self._failing_since: float | None = None
 
@@ -28,7 +39,9 @@ class ApiHealth:
             return
         if code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             return
-        was_out = self._failing_since is not None and now - self._failing_since > _OUTAGE_SECONDS
+        was_out = now - self._heard_at > self._longest_pause_seconds or (
+            self._failing_since is not None and now - self._failing_since > _OUTAGE_SECONDS
+        )
         self._failing_since = None
         self._heard_at = now
         if was_out:

@@ -200,7 +200,7 @@ class TestApiHealth:
     def setup_method(self):
         self.now = 0.0
         self.returns = 0
-        self.health = ApiHealth(lambda: self.now, self.count)
+        self.health = ApiHealth(lambda: self.now, self.count, longest_pause_seconds=60)
 
     def count(self):
         self.returns += 1
@@ -231,6 +231,14 @@ class TestApiHealth:
         self.at(30, 0)
         self.at(40, 200)
         self.at(41, 200)
+        assert self.returns == 1
+
+    def test_a_long_pause_is_an_outage_although_nothing_failed(self):
+        self.at(10, 200)
+        self.at(69, 200)
+        assert self.returns == 0
+        self.at(130, 200)
+        self.at(131, 200)
         assert self.returns == 1
 
 
