@@ -8,28 +8,16 @@ from fakes.fault_proxy import FaultProxy
 from fakes.fetch_world import S3World
 from fakes.range_server import RangeServer
 from modelcache_testbed.bucket import Bucket
-from modelcache_testbed.seaweed import Seaweed
 
 
 @pytest.fixture(scope="session")
-def store():
-    Seaweed.reap()
-    own = Seaweed.ephemeral()
-    try:
-        own.up(ephemeral=True)
-        yield own
-    finally:
-        own.down()
-
-
-@pytest.fixture(scope="session")
-def bucket(store):
-    return Bucket(store, "fetch")
+def bucket(seaweed):
+    return Bucket(seaweed, "fetch")
 
 
 @pytest.fixture
-def s3_proxy(store):
-    host, _, port = store.endpoint.removeprefix("http://").partition(":")
+def s3_proxy(seaweed):
+    host, _, port = seaweed.endpoint.removeprefix("http://").partition(":")
     with FaultProxy((host, int(port))) as proxy:
         yield proxy
 
