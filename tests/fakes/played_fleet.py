@@ -56,6 +56,8 @@ class PlayedFleet:
         self.nodes: dict[str, PlayedNode] = {}
         self.manifests = ConfigMapManifests(kube, namespace)
         self.errors: list[str] = []
+        # (version uid, node) of every download begun: an agent begins where it holds nothing.
+        self.downloads: list[tuple[str, str]] = []
         self._adopting: dict[Uid, asyncio.Lock] = {}
         self._adopted: dict[Uid, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -168,6 +170,8 @@ class PlayedFleet:
         keys = set()
         entries = {}
         for uid, entry in wanted.items():
+            if uid not in node.held:
+                self.downloads.append((uid, node.name))
             entries[uid] = await self._report(node, entry)
             if entries[uid]["state"] == "Cached" and entry.get("labelKey"):
                 keys.add(entry["labelKey"])

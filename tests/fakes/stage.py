@@ -70,8 +70,14 @@ class Stage:
 
     async def _add_node(self, name: str) -> None:
         node = nodes.build_node(name, labels={"stage": self.name})
-        # The test bed would add the taints of arrival and wait for them to go: not our subject.
-        await asyncio.to_thread(nodes.create_node, self.cluster.api, node)
+        await asyncio.to_thread(self._create_arrived, node)
+
+    def _create_arrived(self, node: dict[str, Any]) -> None:
+        # The node controller takes the taints of arrival off in its own time: after an outage of
+        # the API server in minutes.
+        api = self.cluster.api
+        nodes.create_node(api, node)
+        api.patch(f"/api/v1/nodes/{node['metadata']['name']}", {"spec": {"taints": None}})
 
     async def remove_node(self, name: str) -> None:
         self.fleet.forget(name)

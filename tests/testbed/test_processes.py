@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from modelcache_testbed.components import Component, Supervisor
 from modelcache_testbed.errors import ComponentFailedError
 from modelcache_testbed.processes import ProcessIdentity, read_pid_file, start_detached
+from modelcache_testbed.waiting import wait_until
 
 
 @pytest.fixture
@@ -111,3 +113,24 @@ def test_a_failed_start_names_component_cause_and_log(tmp_path, argv, said):
         supervisor.start([Component("etcd", argv, lambda: False)])
     assert said in str(failure.value)
     assert str(supervisor.log_file("etcd")) in str(failure.value)
+
+
+def test_a_program_whose_first_thread_ended_lives_until_its_last_one_did(tmp_path):
+    program = (
+        "import ctypes, pathlib, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "pathlib.Path('ready').touch()\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    identity = start_detached(
+        [sys.executable, "-c", program],
+        pid_file=tmp_path / "p.pid",
+        log_file=tmp_path / "p.log",
+        folder=tmp_path,
+        environment={},
+    )
+    stat = Path(f"/proc/{identity.pid}/stat")
+    wait_until(lambda: ") Z " in stat.read_text(), seconds=10, what="end of the first thread")
+    assert identity.is_alive()
+    identity.end(grace_seconds=0.2)
+    assert not stat.exists()

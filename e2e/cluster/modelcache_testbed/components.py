@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from modelcache_testbed.errors import ComponentFailedError, TestbedError
-from modelcache_testbed.processes import ProcessIdentity, read_pid_file, start_detached
+from modelcache_testbed.processes import read_pid_file, start_detached
 from modelcache_testbed.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Supervisor:
         self._logs.mkdir(parents=True, exist_ok=True)
         self._pid_file(component.name).unlink(missing_ok=True)
         component.before_start()
-        identity = start_detached(
+        start_detached(
             component.argv,
             pid_file=self._pid_file(component.name),
             log_file=self.log_file(component.name),
@@ -99,15 +99,6 @@ class Supervisor:
                 **component.environment,
             },
         )
-        wait_until(
-            lambda: self._has_recorded_itself(component.name, identity),
-            seconds=10,
-            what=f"start of {component.name}",
-            interval_seconds=0.005,
-        )
-
-    def _has_recorded_itself(self, name: str, identity: ProcessIdentity) -> bool:
-        return read_pid_file(self._pid_file(name)) == identity or not identity.is_alive()
 
     def _await_ready(self, component: Component) -> None:
         try:

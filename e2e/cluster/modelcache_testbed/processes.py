@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_STATE_FIELD, _START_FIELD = 0, 19  # counted after the command name in /proc/<pid>/stat
+# Counted after the command name in /proc/<pid>/stat.
+_STATE_FIELD, _THREADS_FIELD, _START_FIELD = 0, 17, 19
 
 # The child writes its own identity and then becomes the program, so no moment exists in which
 # it runs unrecorded, even if the tool is killed right after starting it.
@@ -67,13 +68,17 @@ class ProcessIdentity:
         return int(boot.split()[1]) + self.start_ticks / os.sysconf("SC_CLK_TCK")
 
     def is_alive(self) -> bool:
-        """Say whether this very process still runs; a zombie does not."""
+        """Say whether this very process still runs; a zombie does not.
+
+        A killed program whose first thread is a zombie lives, and holds its ports, until the
+        last of its threads is gone.
+        """
         stat = _read_stat(self.pid)
         if stat is None or self.boot_id != _BOOT_ID.read_text().strip():
             return False
         if _start_ticks(stat) != self.start_ticks:
             return False
-        if _state(stat) == "Z":
+        if _state(stat) == "Z" and _threads(stat) <= 1:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self.pid, os.WNOHANG)
             return False
@@ -120,6 +125,10 @@ def _state(stat: str) -> str:
     return _fields(stat)[_STATE_FIELD]
 
 
+def _threads(stat: str) -> int:
+    return int(_fields(stat)[_THREADS_FIELD])
+
+
 def _start_ticks(stat: str) -> int:
     return int(_fields(stat)[_START_FIELD])
 
@@ -132,7 +141,10 @@ def start_detached(
     folder: Path,
     environment: Mapping[str, str],
 ) -> ProcessIdentity:
-    """Start a program in a session of its own, output appended to a file."""
+    """Start a program in a session of its own, output appended to a file.
+
+    Returns when the pid file names it, so whoever asks next finds this process and not the last.
+    """
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     pid = os.posix_spawn(
         "/bin/sh",
@@ -145,7 +157,14 @@ def start_detached(
         ],
         setsid=True,
     )
-    return ProcessIdentity.of(pid)
+    identity = ProcessIdentity.of(pid)
+    wait_until(
+        lambda: read_pid_file(pid_file) == identity or not identity.is_alive(),
+        seconds=10,
+        what=f"{pid_file} being written by {argv[0]}",
+        interval_seconds=0.005,
+    )
+    return identity
 
 
 def read_pid_file(pid_file: Path) -> ProcessIdentity | None:

@@ -26,6 +26,7 @@ from modelcache_testbed.seaweed import Seaweed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+API_SERVER = "kube-apiserver"
 KUBECONFIG_VARIABLE = "KUBECONFIG_UNDER_TEST"
 
 
@@ -61,12 +62,16 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         own.down()
 
 
-@pytest.fixture(scope="session")
-def local_cluster(cluster: Cluster) -> LocalCluster:
+@pytest.fixture
+def local_cluster(cluster: Cluster) -> Iterator[LocalCluster]:
     """Give the cluster where tests may stop its components; skips on a foreign one."""
     if not isinstance(cluster, LocalCluster):
         pytest.skip("this test stops components of the cluster, and this one is not ours")
-    return cluster
+    before = cluster.status()[API_SERVER]
+    yield cluster
+    if cluster.status()[API_SERVER] != before:
+        # After an outage they back off for up to minutes, at the expense of the tests that follow.
+        cluster.restart("kube-controller-manager", "kube-scheduler")
 
 
 @pytest.fixture(scope="session")
