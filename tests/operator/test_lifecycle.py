@@ -200,3 +200,24 @@ async def test_heartbeats_cause_no_writes_and_idleness_costs_little(stage):
     writes = [event for event in mine if event.verb not in {"get", "list", "watch"}]
     assert writes == []
     assert len(mine) < 5
+
+
+async def test_a_status_that_somebody_forges_is_ours_again_and_then_left_alone(stage):
+    await stage.apply_version()
+    await stage.apply_cache(copies=2)
+    await stage.until_cached(copies="2/2")
+    true = (await stage.cache())["status"]
+    lure = {"name": "canary", "modelVersion": "m1", "nodeLabelKey": "cache.modelcache.io/lure"}
+    forged = {"tracks": [*true["tracks"], lure], "copies": {"demanded": 9}, "progress": "3%"}
+    await stage.kube.merge_patch(
+        MODEL_CACHES, "c1", {"status": forged}, namespace=stage.namespace, subresource="status"
+    )
+    await stage.until(lambda: _status(stage.cache), true)
+    start = stage.cluster.audit.position()
+    await asyncio.sleep(3)
+    written = {event.name for event in stage.cluster.audit.events(start) if event.verb == "patch"}
+    assert "c1" not in written
+
+
+async def _status(ask):
+    return (await ask())["status"]

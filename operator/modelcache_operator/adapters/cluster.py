@@ -40,7 +40,7 @@ from modelcache_operator.decide.world import (
 from modelcache_operator.desired.cache_node import build_cache_node, build_node_conditions
 from modelcache_operator.desired.gate_lift import build_gate_lift, build_taint_lift
 from modelcache_operator.desired.label_removal import build_label_removal
-from modelcache_operator.desired.status import build_status
+from modelcache_operator.desired.status import build_removals, build_status
 
 _log = logging.getLogger(__name__)
 _STATUS: Final = "status"
@@ -162,12 +162,19 @@ class KubeWriter:
     ) -> bool:
         if view.status == status:
             return False
-        return await self._apply_status(kind, build_status(view, status))
+        return await self._apply_status(kind, build_status(view, status), is_whole=True)
 
-    async def _apply_status(self, kind: ObservedKind, body: Mapping[str, Any]) -> bool:
-        """False if the object is gone, or another one bears its name."""
+    async def _apply_status(
+        self, kind: ObservedKind, body: Mapping[str, Any], *, is_whole: bool = False
+    ) -> bool:
+        """False if the object is gone, or another one bears its name.
+
+        A whole status is ours alone: what others put into it is removed.
+        """
         try:
-            await self._apply(kind, body, names.MANAGER_OPERATOR_STATUS, _STATUS)
+            raw = await self._apply(kind, body, names.MANAGER_OPERATOR_STATUS, _STATUS)
+            if is_whole:
+                await self._remove_foreign(kind, raw, body[_STATUS])
         except NotFound as error:
             if not error.names_an_object:
                 raise
@@ -176,18 +183,38 @@ class KubeWriter:
             return False
         return True
 
+    async def _remove_foreign(
+        self, kind: ObservedKind, raw: Mapping[str, Any], wanted: Mapping[str, Any]
+    ) -> None:
+        removals = build_removals(raw.get(_STATUS) or {}, wanted)
+        if not removals:
+            return
+        metadata = raw["metadata"]
+        guard = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        await self._begin_write()
+        cleaned = await self._kube.merge_patch(
+            _RESOURCES[kind],
+            metadata["name"],
+            {"metadata": guard, _STATUS: removals},
+            namespace=metadata.get("namespace"),
+            subresource=_STATUS,
+            field_manager=names.MANAGER_OPERATOR_STATUS,
+        )
+        self._cache.observe(parse_object(kind, cleaned))
+
     async def _apply(
         self,
         kind: ObservedKind,
         body: Mapping[str, Any],
         manager: str,
         subresource: str | None = None,
-    ) -> None:
+    ) -> Mapping[str, Any]:
         await self._begin_write()
         raw = await self._kube.apply(
             _RESOURCES[kind], body, field_manager=manager, subresource=subresource
         )
         self._cache.observe(parse_object(kind, raw))
+        return raw
 
     async def _begin_write(self) -> None:
         await self._bucket.take()

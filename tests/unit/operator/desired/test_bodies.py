@@ -7,7 +7,7 @@ from modelcache_api.v1alpha1.cache_node import CacheNodeSpec
 from modelcache_api.v1alpha1.model_cache import CopiesStatus, ModelCacheStatus
 from modelcache_operator.desired.cache_node import build_cache_node, build_node_conditions
 from modelcache_operator.desired.label_removal import build_label_removal
-from modelcache_operator.desired.status import build_status
+from modelcache_operator.desired.status import build_removals, build_status
 
 
 def test_a_cache_node_is_owned_by_its_node_and_never_says_null():
@@ -49,3 +49,19 @@ def test_only_our_own_labels_can_be_removed():
     }
     with pytest.raises(ValueError, match="not our labels"):
         build_label_removal(node, ["kubernetes.io/hostname"])
+
+
+@pytest.mark.parametrize(
+    ("found", "removals"),
+    [
+        pytest.param({"copies": {"wanted": 2}, "tracks": []}, {}, id="ours"),
+        pytest.param({"copies": {"wanted": 2}}, {}, id="less than ours"),
+        pytest.param({"progress": "9%"}, {"progress": None}, id="a field"),
+        pytest.param(
+            {"copies": {"wanted": 2, "ready": 9}}, {"copies": {"ready": None}}, id="in it"
+        ),
+        pytest.param({"tracks": [{"name": "x"}]}, {"tracks": []}, id="an item of a list"),
+    ],
+)
+def test_what_others_put_into_a_status_is_removed(found, removals):
+    assert build_removals(found, {"copies": {"wanted": 2}, "tracks": []}) == removals
