@@ -133,8 +133,8 @@ bench: setup binaries ## Benchmarks: all, or NAME=s3-to-disk.
 	@$(RUN) benchmarks/run.py $(NAME)
 
 .PHONY: demo
-demo: setup binaries ## The main job on a real model and a real control plane.
-	@$(RUN) -m modelcache_testbed.demo
+demo: setup binaries $(if $(filter nodes,$(PROFILE)),images) ## The main job on a real model; PROFILE=nodes: on three real nodes.
+	@$(RUN) -m modelcache_testbed.demo --profile $(PROFILE)
 
 .PHONY: demo-down
 demo-down: setup ## End the demo and remove everything it made.

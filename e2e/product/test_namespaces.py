@@ -15,7 +15,6 @@ STRICT = "strict"
 CACHE, PLACEMENT = "modelcache.io/cache", "modelcache.io/placement"
 ENDPOINT = "http://seaweed.storage:8333"
 URI = "s3://models/minilm/v1"
-HASH = "cd $MODELCACHE_PATH && find . -type f -exec sha256sum {} +"
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -24,12 +23,6 @@ RESTRICTED = {
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-
-
-def hashes(product, pod):
-    """The sha256 of each file that the pod sees, by relative path."""
-    lines = product.run(pod, HASH).splitlines()
-    return {path.removeprefix("./"): digest for digest, path in (line.split() for line in lines)}
 
 
 def build_keys(namespace):
@@ -61,7 +54,7 @@ def test_C47_a_restricted_namespace_admits_pods_with_all_that_is_added(product, 
         labels={CACHE: "minilm"},
         containers=[build_container(securityContext=RESTRICTED)],
     )
-    assert hashes(product, product.start_pod(strict, pod)) == hash_tree(product.model)
+    assert product.hash_files(product.start_pod(strict, pod)) == hash_tree(product.model)
 
 
 def test_C46_any_user_reads_whatever_fsGroup_says(product, strict):
@@ -69,16 +62,16 @@ def test_C46_any_user_reads_whatever_fsGroup_says(product, strict):
         "other-user",
         labels={CACHE: "minilm"},
         containers=[build_container(securityContext={**RESTRICTED, "runAsUser": 1000})],
-        securityContext={"fsGroup": 2000, "runAsGroup": 3000},
+        securityContext={"fsGroup": 2000, "runAsUser": 1000, "runAsGroup": 3000},
     )
-    assert hashes(product, product.start_pod(strict, pod)) == hash_tree(product.model)
+    assert product.hash_files(product.start_pod(strict, pod)) == hash_tree(product.model)
 
 
 def test_C30_a_pod_on_a_cold_node_starts_there_and_its_model_is_brought(product):
     (cold,) = set(product.labels()) - product.warm_nodes()
     pod = build_pod("cold", labels={CACHE: "minilm"}, nodeSelector={"kubernetes.io/hostname": cold})
     started = product.start_pod(TEAM, pod, seconds=120)
-    assert hashes(product, started) == hash_tree(product.model)
+    assert product.hash_files(started) == hash_tree(product.model)
     product.await_warm(cold)
     product.cluster.kubectl("delete", "pod", f"--namespace={TEAM}", "cold", "--timeout=60s")
 
@@ -88,7 +81,7 @@ def test_C30_a_required_model_that_no_node_will_hold_keeps_no_pod_waiting(produc
     product.cluster.apply([nowhere])
     labels = {CACHE: "nowhere", PLACEMENT: "required"}
     started = product.start_pod(TEAM, build_pod("required", labels=labels), seconds=120)
-    assert hashes(product, started) == hash_tree(product.model)
+    assert product.hash_files(started) == hash_tree(product.model)
     product.cluster.kubectl("delete", "pod", f"--namespace={TEAM}", "required", "--timeout=60s")
     product.cluster.kubectl("delete", "modelcache", f"--namespace={TEAM}", "nowhere")
 
@@ -106,7 +99,7 @@ def test_C58_a_pod_keeps_its_version_over_a_rollout_and_over_its_own_restart(pro
     wait_until(
         lambda: bool(product.warm_nodes(version="part-v2")), seconds=60, what="the second version"
     )
-    assert hashes(product, pod) == hash_tree(product.model)
+    assert product.hash_files(pod) == hash_tree(product.model)
     product.run(pod, "kill -TERM 1")
     path = f"/api/v1/namespaces/{TEAM}/pods/old"
     wait_until(
@@ -117,9 +110,9 @@ def test_C58_a_pod_keeps_its_version_over_a_rollout_and_over_its_own_restart(pro
         seconds=60,
         what="the container's restart",
     )
-    assert hashes(product, pod) == hash_tree(product.model)
+    assert product.hash_files(pod) == hash_tree(product.model)
     assert product.run(pod, "stat -c %d:%i /mnt/models /mnt/models/model") == mount
     fresh = product.start_pod(TEAM, build_pod("new", labels={CACHE: "rolling"}))
-    assert set(hashes(product, fresh)) < set(hash_tree(product.model))
+    assert set(product.hash_files(fresh)) < set(hash_tree(product.model))
     product.cluster.kubectl("delete", "pod", f"--namespace={TEAM}", "old", "new", "--timeout=60s")
     product.cluster.kubectl("delete", "modelcache", f"--namespace={TEAM}", "rolling")

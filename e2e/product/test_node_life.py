@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from modelcache_testbed import wait_until
-from modelcache_testbed.product import TEAM
+from modelcache_testbed.bucket import hash_tree
+from modelcache_testbed.product import TEAM, build_pod
 
 pytestmark = pytest.mark.nodes
 
@@ -35,16 +36,32 @@ def test_the_copies_of_a_removed_node_are_made_elsewhere_and_its_record_goes(pro
     )
 
 
-def test_the_rebuilt_node_joins_empty_and_takes_pods_with_their_model(product, victim):
+def test_the_rebuilt_node_starts_clean_and_takes_pods_with_their_model(product, victim):
     fleet = product.cluster.fleet
     fleet.add(victim)
     product.load_images([victim])
     product.cluster.kubectl("label", "node", victim, "pool=gpu")
     product.await_agents()
-    product.cluster.kubectl("wait", f"cachenode/{victim}", "--for=create", "--timeout=60s")
-    wait_until(lambda: len(product.pods(TEAM, "app=embed")) == 2, seconds=60, what="two pods again")
+    node = product.cluster.api.get(f"/api/v1/nodes/{victim}")["metadata"]["uid"]
+    record = f"/apis/modelcache.io/v1alpha1/cachenodes/{victim}"
+    wait_until(
+        lambda: owners(product.cluster.api.find(record)) == {node},
+        seconds=60,
+        what="a record that belongs to the new node",
+    )
+    product.cluster.kubectl("wait", f"cachenode/{victim}", "--for=condition=Ready", "--timeout=60s")
+    where = {"kubernetes.io/hostname": victim}
+    pod = build_pod("rebuilt", labels={"modelcache.io/cache": "minilm"}, nodeSelector=where)
+    started = product.start_pod(TEAM, pod, seconds=120)
+    assert product.hash_files(started) == hash_tree(product.model)
+    product.cluster.kubectl("delete", "pod", f"--namespace={TEAM}", "rebuilt", "--timeout=60s")
     product.cluster.kubectl(
         "rollout", "status", f"--namespace={TEAM}", "deployment/embed", "--timeout=120s"
     )
-    assert victim not in product.warm_nodes()
     assert summary(product) == "2/2"
+
+
+def owners(found):
+    return {
+        owner["uid"] for owner in (found or {"metadata": {}})["metadata"].get("ownerReferences", ())
+    }

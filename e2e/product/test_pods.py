@@ -10,13 +10,6 @@ from modelcache_testbed.product import TEAM
 pytestmark = pytest.mark.nodes
 
 EMBED = "app=embed"
-HASH = "cd $MODELCACHE_PATH && find . -type f -exec sha256sum {} +"
-
-
-def hashes(product, pod):
-    """The sha256 of each file that the pod sees, by relative path."""
-    lines = product.run(pod, HASH).splitlines()
-    return {path.removeprefix("./"): digest for digest, path in (line.split() for line in lines)}
 
 
 def test_the_tutorial_leads_to_two_verified_copies(product):
@@ -44,7 +37,7 @@ def test_pods_land_on_the_nodes_that_hold_the_model(product):
 
 def test_every_file_in_the_pod_is_the_buckets(product):
     for pod in product.pods(TEAM, EMBED):
-        assert hashes(product, pod) == hash_tree(product.model)
+        assert product.hash_files(pod) == hash_tree(product.model)
 
 
 def test_the_wait_container_says_what_it_waited_for(product):
@@ -57,4 +50,4 @@ def test_nothing_in_the_pods_volume_can_be_written(product):
     pod = product.pods(TEAM, EMBED)[0]
     script = "touch /mnt/models/x /mnt/models/model/x; rm -f /mnt/models/model/config.json; true"
     product.run(pod, f"({script}) 2>/dev/null")
-    assert hashes(product, pod) == hash_tree(product.model)
+    assert product.hash_files(pod) == hash_tree(product.model)

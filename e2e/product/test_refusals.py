@@ -11,6 +11,7 @@ pytestmark = pytest.mark.nodes
 
 STRANGERS = "strangers"
 CACHE, NAMESPACE = "modelcache.io/cache", "modelcache.io/namespace"
+UNKNOWN = f"has not been told of a ModelCache {STRANGERS}/minilm"
 KUBELETS_WORD = "csi.storage.k8s.io/pod.namespace"
 
 
@@ -42,11 +43,23 @@ def told(product, pod, word):
     return product.run(pod, "find /mnt/models -mindepth 1").split()
 
 
+def reasons(product, pod):
+    """Of the Events about a pod."""
+    path = f"/apis/events.k8s.io/v1/namespaces/{STRANGERS}/events"
+    listed = product.cluster.api.get(path)["items"]
+    return {event["reason"] for event in listed if event["regarding"]["name"] == pod}
+
+
 def test_a_pod_of_another_namespace_is_told_that_it_has_no_such_cache(product, strangers):
     pod = build_pod("labelled", labels={CACHE: "minilm"})
     pod["metadata"]["annotations"] = {"modelcache.io/wait": "false"}
     started = product.start_pod(strangers, pod)
-    assert told(product, started, "ModelCacheNotFound") == ["/mnt/models/status.json"]
+    assert told(product, started, UNKNOWN) == ["/mnt/models/status.json"]
+    wait_until(
+        lambda: "ModelCacheNotFound" in reasons(product, "labelled"),
+        seconds=60,
+        what="an Event about the pod",
+    )
 
 
 def test_the_wait_container_holds_such_a_pod_back_and_says_why(product, strangers):
@@ -59,7 +72,7 @@ def test_the_wait_container_holds_such_a_pod_back_and_says_why(product, stranger
         states = pod["status"].get("initContainerStatuses", [])
         if not any("running" in status["state"] for status in states):
             return False
-        return "ModelCacheNotFound" in product.cluster.kubectl("logs", *where)
+        return UNKNOWN in product.cluster.kubectl("logs", *where)
 
     wait_until(says_why, seconds=60, what="the reason in the wait container's log")
     assert product.cluster.api.get(f"{path}/held")["status"]["phase"] == "Pending"
@@ -69,7 +82,7 @@ def test_the_wait_container_holds_such_a_pod_back_and_says_why(product, stranger
     ("name", "claim", "word"),
     [
         pytest.param("forger", {NAMESPACE: TEAM}, "VolumeRefused", id="our attribute"),
-        pytest.param("liar", {KUBELETS_WORD: TEAM}, "ModelCacheNotFound", id="the kubelet's word"),
+        pytest.param("liar", {KUBELETS_WORD: TEAM}, UNKNOWN, id="the kubelet's word"),
     ],
 )
 def test_a_forged_attribute_shows_nothing(product, strangers, name, claim, word):

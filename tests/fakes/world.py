@@ -9,7 +9,7 @@ from typing import Any
 
 from modelcache_testbed import Cluster
 from modelcache_testbed.bucket import Bucket, hash_tree
-from modelcache_testbed.demo import find_condition
+from modelcache_testbed.kube_api import find_condition
 from modelcache_testbed.models import (
     build_cache,
     build_namespace,

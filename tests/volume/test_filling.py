@@ -82,7 +82,7 @@ async def test_a_pod_on_a_cold_node_is_a_demand_and_hears_how_far_it_is(bench, p
         volume = pods.add(POD)
         await bench.until(lambda: demands(bench) == [("search", "minilm")], "the demand")
         assert volume.state == "Waiting"
-        assert "not to hold search/minilm" in volume.status["message"]
+        assert "not been told of a ModelCache search/minilm" in volume.status["message"]
         assert volume.model == {}
         bench.cluster.want(bench.entry("v1", known=False), caches={"search/minilm": "v1"})
 

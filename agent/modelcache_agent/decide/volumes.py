@@ -194,7 +194,7 @@ def _view(
             volume.key, label, VolumeState.REFUSED, Reason.VOLUME_REFUSED, wish.refusal
         )
     if entry is None or view is None:
-        message = _describe_absence(label, is_spec_known=is_spec_known)
+        message = _describe_absence(wish.cache, is_spec_known=is_spec_known)
         return VolumeView(volume.key, label, VolumeState.WAITING, Reason.WAITING, message)
     filling = None
     if view.state is EntryState.CACHED and view.digest is not None:
@@ -218,7 +218,11 @@ def _percent(view: EntryView, flight: Flight | None) -> int:
     return min(100, 100 * flight.verified_bytes // flight.total_bytes)
 
 
-def _describe_absence(label: str, *, is_spec_known: bool) -> str:
-    if not is_spec_known:
+def _describe_absence(cache: CacheKey | None, *, is_spec_known: bool) -> str:
+    if cache is None or not is_spec_known:
         return "the agent waits for the operator's list of models for this node"
-    return f"this node is not to hold {label} yet: see kubectl get modelcache of that name"
+    return (
+        f"this node has not been told of a ModelCache {cache.namespace}/{cache.name}: either the "
+        "operator is about to, or there is none and the pod waits for it "
+        f"(kubectl get modelcache {cache.name} --namespace {cache.namespace})"
+    )

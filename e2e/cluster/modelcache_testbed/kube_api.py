@@ -140,3 +140,8 @@ class KubeApi:
 def _is_closed(idle: socket.socket) -> bool:
     # Nothing is due on an idle connection, so readable means that the server has hung up.
     return bool(select.select([idle], [], [], 0)[0])
+
+
+def find_condition(status: Document, kind: str) -> Document:
+    """Return the condition of that type, or an empty document."""
+    return next((c for c in status.get("conditions", []) if c["type"] == kind), {})

@@ -32,6 +32,7 @@ TEAM = "search"
 LABEL_PREFIX = "cache.modelcache.io/"
 AGENTS = "app.kubernetes.io/component=agent"
 OPERATORS = "app.kubernetes.io/component=operator"
+_HASH = "cd $MODELCACHE_PATH && find . -type f -exec sha256sum {} +"
 _METRIC = re.compile(r"^(\w+?)(?:\{.*\})? ([0-9.e+]+)$", re.MULTILINE)
 
 
@@ -90,6 +91,9 @@ class Product:
                 for part in (OPERATORS, AGENTS)
             ),
         )
+        return self._look(looks)
+
+    def _look(self, looks: Sequence[Sequence[str]]) -> str:
         found = []
         for look in looks:
             try:
@@ -122,7 +126,7 @@ class Product:
     def warm_nodes(self, namespace: str = TEAM, version: str = "minilm-v1") -> set[str]:
         """Return the nodes whose label says that the version is there."""
         path = f"/apis/modelcache.io/v1alpha1/namespaces/{namespace}/modelversions/{version}"
-        key = self.cluster.api.get(path)["status"]["nodeLabelKey"]
+        key = self.cluster.api.get(path).get("status", {}).get("nodeLabelKey")
         return {name for name, labels in self.labels().items() if key in labels}
 
     def labels(self) -> dict[str, dict[str, str]]:
@@ -152,18 +156,26 @@ class Product:
         )
         return self.cluster.kubectl("exec", *where, "--", "sh", "-c", command)
 
+    def hash_files(self, pod: Document) -> dict[str, str]:
+        """Return the sha256 of each file that the pod sees, by relative path."""
+        lines = self.run(pod, _HASH).splitlines()
+        return {
+            path.removeprefix("./"): digest for digest, path in (line.split() for line in lines)
+        }
+
     def start_pod(self, namespace: str, pod: dict[str, Any], *, seconds: float = 60) -> Document:
         """Create a pod and wait until it is Ready."""
         name = pod["metadata"]["name"]
         path = f"/api/v1/namespaces/{namespace}/pods"
         self.cluster.api.create(path, pod)
-        self.cluster.kubectl(
-            "wait",
-            f"--namespace={namespace}",
-            f"pod/{name}",
-            "--for=condition=Ready",
-            f"--timeout={seconds:g}s",
-        )
+        where = f"--namespace={namespace}"
+        ready = (f"pod/{name}", "--for=condition=Ready", f"--timeout={seconds:g}s")
+        try:
+            self.cluster.kubectl("wait", where, *ready)
+        except TestbedError as error:
+            logs = ("logs", where, name, "--all-containers", "--prefix", "--tail=20")
+            looks = (("describe", where, "pod", name), logs)
+            raise TestbedError(f"{error}\n{self._look(looks)}") from None
         return self.cluster.api.get(f"{path}/{name}")
 
     def await_cache(self, namespace: str, name: str, *, seconds: float = 120) -> None:

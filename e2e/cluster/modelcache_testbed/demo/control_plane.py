@@ -1,8 +1,7 @@
-"""`make demo`: the main job on a real model, a real S3 server and a real control plane."""
+"""The quick demo: the main job on a real model, a real S3 server and a real control plane."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -12,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from modelcache_testbed.bucket import Bucket, hash_tree, minilm_folder
 from modelcache_testbed.console import answer, say
+from modelcache_testbed.demo.steps import check, start_step
 from modelcache_testbed.errors import TestbedError
 from modelcache_testbed.folders import state_folder
+from modelcache_testbed.kube_api import find_condition
 from modelcache_testbed.local_cluster import LocalCluster
 from modelcache_testbed.models import (
     build_cache,
@@ -21,7 +22,6 @@ from modelcache_testbed.models import (
     build_secret,
     build_version,
 )
-from modelcache_testbed.programs import kubectl
 from modelcache_testbed.seaweed import Seaweed
 from modelcache_testbed.system import System
 from modelcache_testbed.waiting import wait_until
@@ -40,7 +40,7 @@ _BUCKET = "models"
 _POD_COUNT = 4
 
 
-class Demo:
+class ControlPlaneDemo:
     """One run. Everything it starts stays up afterwards, until `make demo-down`."""
 
     def __init__(self) -> None:
@@ -67,7 +67,9 @@ class Demo:
 
     def bring_up(self) -> None:
         """Start control plane, store, operator and agents."""
-        step("A control plane (real), an S3 server (real), three nodes (played, with real agents).")
+        start_step(
+            "A control plane (real), an S3 server (real), three nodes (played, with real agents)."
+        )
         self.cluster.up(node_names=NODES)
         self.store.up()
         self.system.install()
@@ -86,7 +88,7 @@ class Demo:
 
     def fill_bucket(self) -> None:
         """Put MiniLM into the bucket."""
-        step("A real model into a real bucket: all-MiniLM-L6-v2, 91 MB and its small files.")
+        start_step("A real model into a real bucket: all-MiniLM-L6-v2, 91 MB and its small files.")
         bucket = Bucket(self.store, _BUCKET)
         self.expected = bucket.put_folder(minilm_folder(), _PREFIX)
         say(f"   {len(self.expected)} files under s3://{_BUCKET}/{_PREFIX}")
@@ -95,7 +97,7 @@ class Demo:
         self, text: str = "kubectl apply: a ModelVersion (what) and a ModelCache (where: 2 copies)."
     ) -> None:
         """Apply Secret, ModelVersion and ModelCache."""
-        step(text)
+        start_step(text)
         documents = build_documents(self.store)
         self.cluster.apply(documents[:1])
         wait_until(
@@ -130,7 +132,9 @@ class Demo:
 
     def show_objects(self) -> None:
         """Print what kubectl shows."""
-        step("What kubectl shows, and the labels that mean 'these bytes are verified here now'.")
+        start_step(
+            "What kubectl shows, and the labels that mean 'these bytes are verified here now'."
+        )
         kinds = "modelcaches,modelversions,cachenodes"
         say(self.cluster.kubectl("get", kinds, "--namespace", TEAM).rstrip())
         key = self._label_key()
@@ -138,7 +142,9 @@ class Demo:
 
     def schedule_pods(self) -> None:
         """Create pods with the affinity and see where the real scheduler puts them."""
-        step("Pods with `kubectl modelcache affinity minilm`: the real scheduler takes warm nodes.")
+        start_step(
+            "Pods with `kubectl modelcache affinity minilm`: the real scheduler takes warm nodes."
+        )
         affinity = self._cli("affinity", "minilm", "--namespace", TEAM, "--output", "json")
         for number in range(_POD_COUNT):
             self.cluster.api.create(_PODS, build_pod(f"embed-{number}", json.loads(affinity)))
@@ -157,7 +163,7 @@ class Demo:
 
     def verify_bytes(self) -> None:
         """Compare both copies with the bucket."""
-        step("The bytes on both nodes, hashed and compared with what lies in the bucket.")
+        start_step("The bytes on both nodes, hashed and compared with what lies in the bucket.")
         for node in sorted(self._warm_nodes()):
             trees = list((self.system.store_of(node) / "versions").iterdir())
             check(len(trees) == 1, f"{node} holds one version")
@@ -165,7 +171,9 @@ class Demo:
 
     def restart_without_bucket(self) -> None:
         """Kill an agent while the bucket is off, and see that nothing is fetched or changed."""
-        step("An agent is killed and restarted with the bucket switched off: nothing is fetched.")
+        start_step(
+            "An agent is killed and restarted with the bucket switched off: nothing is fetched."
+        )
         node = min(self._warm_nodes())
         before = self._node(node)["metadata"]["labels"]
         self.store.stop()
@@ -185,7 +193,7 @@ class Demo:
 
     def delete_cache(self) -> None:
         """Delete the ModelCache and watch labels go before bytes."""
-        step("kubectl delete modelcache: labels go first, then bytes.")
+        start_step("kubectl delete modelcache: labels go first, then bytes.")
         warm = self._warm_nodes()
         self.cluster.kubectl("delete", "modelcache", "minilm", "--namespace", TEAM)
 
@@ -213,6 +221,11 @@ class Demo:
         self.system.remove()
         self.store.down()
         self.cluster.down()
+
+    @property
+    def logs(self) -> str:
+        """Say where to look after a failure."""
+        return f"logs are under {self.system.folder}"
 
     def _cli(self, *arguments: str) -> str:
         command = [sys.executable, "-m", "modelcache_cli", *arguments]
@@ -277,45 +290,3 @@ def build_pod(name: str, node_affinity: dict[str, Any]) -> dict[str, Any]:
             "terminationGracePeriodSeconds": 0,
         },
     }
-
-
-def find_condition(status: Document, kind: str) -> Document:
-    """The condition of that type, or an empty document."""
-    return next((c for c in status.get("conditions", []) if c["type"] == kind), {})
-
-
-def check(claim: bool, text: str) -> None:  # noqa: FBT001 - reads as a sentence
-    """Say what holds, or end the demo saying what does not."""
-    if not claim:
-        raise TestbedError(f"this should hold and does not: {text}")
-    say(f"   ok: {text}")
-
-
-_steps = iter(range(1, 100))
-
-
-def step(text: str) -> None:
-    """Say in one line what the next step shows."""
-    say(f"\n{next(_steps)}. {text}")
-
-
-def main() -> int:
-    """Run the demo, or take it down."""
-    parser = argparse.ArgumentParser(prog="demo", description=__doc__)
-    parser.add_argument("--down", action="store_true", help="end the demo and remove its files")
-    options = parser.parse_args()
-    demo = Demo()
-    try:
-        kubectl()
-        demo.down()
-        if not options.down:
-            demo.run()
-    except TestbedError as error:
-        say(f"\nthe demo failed: {error}")
-        say(f"logs are under {demo.system.folder}; `make demo-down` removes everything")
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -102,7 +102,7 @@ def test_a_model_cache_that_is_not_here_is_waited_for_and_demanded():
     assert (wish.uid, wish.refusal) == (None, None)
     found = view(spec=SPEC.model_copy(update={"caches": ()}))
     assert found.state is VolumeState.WAITING
-    assert "not to hold search/minilm" in found.message
+    assert "not been told of a ModelCache search/minilm" in found.message
     assert [(key.namespace, key.name) for key in list_demands([wish])] == [("search", "minilm")]
 
 
