@@ -12,6 +12,18 @@ from modelcache_testbed.images.build import built_archives
 from modelcache_testbed.product import Product
 
 UNTIL = "Restart the agents"
+# As a team would live through it; each leaves the product as the next one wants it.
+STORY = ("pods", "libraries", "namespaces", "refusals", "restarts", "node_life", "uninstall")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the modules of this folder into the order of the story."""
+    here = Path(__file__).parent
+    places = [n for n, item in enumerate(items) if item.path.parent == here]
+    ours = [items[n] for n in places]
+    ours.sort(key=lambda item: STORY.index(item.path.stem.removeprefix("test_")))
+    for place, item in zip(places, ours, strict=True):
+        items[place] = item
 
 
 @pytest.fixture(scope="session")
