@@ -187,6 +187,7 @@ class Reason(StrEnum):
     EVICTED = "Evicted"
     DEGRADED = "Degraded"
     GRANT_REFUSED = "GrantRefused"
+    NOT_KNOWN_YET = "NotKnownYet"
     OPERATOR_UNREACHABLE = "OperatorUnreachable"
     STORE_ERROR = "StoreError"
     TOO_MANY_MODELS = "TooManyModels"

@@ -50,7 +50,11 @@ class GrantedFile(ApiModel):
 
 
 class WireError(ApiModel):
-    """A refusal: one Reason word and one sentence."""
+    """A refusal: one Reason word and one sentence.
+
+    `NotKnownYet` says that this replica has not seen the entry, or the node; others may have. To
+    whoever does not know a word it is `GrantRefused`.
+    """
 
     reason: Annotated[str, Field(max_length=63)]
     message: Annotated[str, Field(max_length=MAX_MESSAGE_LENGTH)] = ""

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from modelcache_kube.backoff import Backoff
-from modelcache_kube.errors import Expired, KubeError, make_error
+from modelcache_kube.errors import ApiUnavailable, Expired, KubeError, make_error
 from modelcache_kube.resources import Resource
 from modelcache_kube.transport import Transport
 
@@ -92,6 +92,7 @@ class Watcher:
             else:
                 if not self._heard:
                     # Something in between ends connections at once: do not hammer it.
+                    self._on_error(ApiUnavailable("the watch ended without a word"))
                     await self._sleep(self._backoff.next_delay())
 
     async def _relist(self) -> list[WatchEvent]:

@@ -166,7 +166,10 @@ _OPTIONS: Final = {
         "--lease-list-interval", "10s", _parse_seconds, "between two lists of the agents' Leases"
     ),
     "silence_limit_seconds": _Option(
-        "--silence-limit", "600s", _parse_seconds, "without the API server until /healthz is red"
+        "--silence-limit",
+        "600s",
+        _parse_seconds,
+        "without the API server, or a watch, until /healthz is red",
     ),
     "gate_timeout_seconds": _Option(
         "--gate-timeout",

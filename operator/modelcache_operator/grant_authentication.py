@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Generic, TypeVar
 
+from modelcache_api.names import Reason
 from modelcache_operator.decide.grant_access import (
     AgentAccount,
     Caller,
@@ -30,14 +31,23 @@ _MAX_TOKEN_LENGTH: Final = 16 * 1024
 
 
 class DeniedError(Exception):
-    """The request is not heard. `retry_after_seconds` where waiting helps."""
+    """The request is not heard. `retry_after_seconds` where waiting helps.
+
+    `reason` where the status does not say it.
+    """
 
     def __init__(
-        self, status: HTTPStatus, message: str, *, retry_after_seconds: float | None = None
+        self,
+        status: HTTPStatus,
+        message: str,
+        *,
+        reason: Reason | None = None,
+        retry_after_seconds: float | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
+        self.reason = reason
         self.retry_after_seconds = retry_after_seconds
 
 
@@ -98,7 +108,7 @@ class Authenticator:
             if denial is None:
                 denial = check_pod(caller, await self._pod(caller))
         if denial is not None:
-            raise DeniedError(denial.status, denial.message)
+            raise DeniedError(denial.status, denial.message, reason=denial.reason)
         return caller
 
     async def _claims(self, token: str) -> Claims | None:

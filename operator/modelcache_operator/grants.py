@@ -158,11 +158,14 @@ class GrantService:
 
     def _refuse(self, caller: Caller, uid: Uid) -> WireError:
         """Entries of others look like absent ones; of its own the agent learns what is wrong."""
-        is_own = find_entry(caller, self._world.cache_node(caller.node), uid) is not None
-        if not is_own or uid not in self._world.unreadable.versions:
+        if find_entry(caller, self._world.cache_node(caller.node), uid) is None:
             return refuse_entry()
-        message = "the operator does not understand the ModelVersion: upgrade the operator"
-        return WireError(reason=Reason.MODEL_VERSION_NOT_READY, message=message)
+        if uid in self._world.unreadable.versions:
+            message = "the operator does not understand the ModelVersion: upgrade the operator"
+            return WireError(reason=Reason.MODEL_VERSION_NOT_READY, message=message)
+        if self._world.model_version(uid) is None:
+            return refuse_entry()
+        return WireError(reason=Reason.GRANT_REFUSED, message="the ModelVersion is being deleted")
 
 
 def _build_files(

@@ -221,7 +221,7 @@ def _explain(path: str, error: Exception) -> web.Response:
         raise error
     if isinstance(error, DeniedError):
         logger.info("%s refused: %s", path, error.message)
-        return _error(error.status, error.message, error.retry_after_seconds)
+        return _error(error.status, error.message, error.retry_after_seconds, error.reason)
     if isinstance(error, TimeoutError):
         return _error(HTTPStatus.GATEWAY_TIMEOUT, "not answered in time", _RETRY_SECONDS)
     if isinstance(error, KubeError):
@@ -234,7 +234,10 @@ def _explain(path: str, error: Exception) -> web.Response:
 
 
 def _error(
-    status: HTTPStatus, message: str, retry_after_seconds: float | None = None
+    status: HTTPStatus,
+    message: str,
+    retry_after_seconds: float | None = None,
+    reason: Reason | None = None,
 ) -> web.Response:
     reasons = {
         HTTPStatus.TOO_MANY_REQUESTS: Reason.THROTTLED,
@@ -242,7 +245,8 @@ def _error(
         HTTPStatus.GATEWAY_TIMEOUT: Reason.OPERATOR_UNREACHABLE,
         HTTPStatus.INTERNAL_SERVER_ERROR: Reason.OPERATOR_UNREACHABLE,
     }
-    body = WireError(reason=reasons.get(status, Reason.GRANT_REFUSED), message=message)
+    said = reason or reasons.get(status, Reason.GRANT_REFUSED)
+    body = WireError(reason=said, message=message)
     headers = {}
     if retry_after_seconds is not None:
         headers["Retry-After"] = str(int(retry_after_seconds) + 1)

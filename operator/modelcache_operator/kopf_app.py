@@ -14,8 +14,10 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
+import aiohttp
 import kopf
 from kopf._cogs.configs.diffbase import DiffBaseStorage
 from kopf._cogs.configs.progress import ProgressStorage
@@ -25,6 +27,8 @@ from kopf._core.engines.peering import Identity
 from modelcache_api import names
 from modelcache_operator.adapters.parsing import Observed, ObservedKind, Raw, parse_object
 from modelcache_operator.adapters.watch_cache import WatchCache
+from modelcache_operator.adapters.watch_health import WatchHealth
+from modelcache_operator.adapters.watch_trace import trace_watches
 from modelcache_operator.decide.world import ObjectKey, Uid
 from modelcache_operator.ports.login import ApiLogin
 
@@ -97,14 +101,17 @@ class KopfInformer:
         self,
         login: Callable[[], Awaitable[ApiLogin]],
         cache: WatchCache,
+        watches: WatchHealth,
         *,
         on_relist: Callable[[], None],
         on_event: Callable[[str], None],
     ) -> None:
         self._login = login
         self._cache = cache
+        self._watches = watches
         self._on_relist = on_relist
         self._on_event = on_event
+        self._logged_in: tuple[ApiLogin, kopf.AiohttpSession] | None = None
         self._home: asyncio.AbstractEventLoop | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -158,15 +165,20 @@ class KopfInformer:
             delay = min(2 * delay, _LONGEST_RESTART_SECONDS)
 
     async def _run_kopf(self, stop: asyncio.Event) -> None:
-        await kopf.operator(
-            registry=self._make_registry(),
-            settings=_make_settings(),
-            clusterwide=True,
-            standalone=True,
-            # Else kopf asks who the user is, and the image's has no name.
-            identity=_IDENTITY,
-            stop_flag=stop,
-        )
+        try:
+            await kopf.operator(
+                registry=self._make_registry(),
+                settings=_make_settings(),
+                clusterwide=True,
+                standalone=True,
+                # Else kopf asks who the user is, and the image's has no name.
+                identity=_IDENTITY,
+                stop_flag=stop,
+            )
+        finally:
+            await self._log_out()
+            for _, _, kind in _WATCHED:
+                self._hand_over(self._watches.closed, kind.value)
 
     def _make_registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -177,18 +189,29 @@ class KopfInformer:
             )
         return registry
 
-    async def _log_in(self, **_: Any) -> kopf.ConnectionInfo:
-        """Called at the start and after each 401: credentials are read anew each time."""
+    async def _log_in(self, **_: Any) -> kopf.AiohttpSession:
+        """Called at the start and after each 401: credentials are read anew each time.
+
+        The same ones make the same session: kopf knows by it that they were refused, and ends
+        instead of asking for ever.
+        """
         login = await self._login()
-        return kopf.ConnectionInfo(
-            server=login.server,
-            ca_path=login.ca_file,
-            insecure=login.is_insecure or None,
-            scheme="Bearer" if login.token else None,
-            token=login.token,
-            certificate_path=login.certificate_file,
-            private_key_path=login.key_file,
-        )
+        if self._logged_in is None or self._logged_in[0] != login:
+            await self._log_out()
+            trace = trace_watches(
+                partial(self._hand_over, self._watches.opened),
+                partial(self._hand_over, self._watches.closed),
+            )
+            session = _open_session(login, trace)
+            info = kopf.AiohttpSession(server=login.server, aiohttp_session=session)
+            self._logged_in = (login, info)
+        return self._logged_in[1]
+
+    async def _log_out(self) -> None:
+        """Close the session; kopf may have done so."""
+        if self._logged_in is not None:
+            await self._logged_in[1].aiohttp_session.close()
+            self._logged_in = None
 
     def _make_handler(self, kind: ObservedKind) -> Callable[..., Awaitable[None]]:
         async def observe(event: Any, **_: Any) -> None:
@@ -198,6 +221,8 @@ class KopfInformer:
 
     def _pass_on(self, kind: ObservedKind, change: str | None, raw: Raw) -> None:
         """Parse here, on kopf's thread; hand over to the loop that owns the watch cache."""
+        if change is not None:
+            self._hand_over(self._watches.heard, kind.value)
         metadata = raw["metadata"]
         key = ObjectKey(metadata.get("namespace", ""), metadata["name"])
         if change == "DELETED":
@@ -223,6 +248,23 @@ class KopfInformer:
             self._home.call_soon_threadsafe(act, *arguments)
         except RuntimeError:
             _log.debug("the event loop is closed: a late event is dropped")
+
+
+def _open_session(login: ApiLogin, trace: aiohttp.TraceConfig) -> aiohttp.ClientSession:
+    """A session as kopf would open it, and traced."""
+    info = kopf.ConnectionInfo(
+        server=login.server,
+        ca_path=login.ca_file,
+        insecure=login.is_insecure or None,
+        scheme="Bearer" if login.token else None,
+        token=login.token,
+        certificate_path=login.certificate_file,
+        private_key_path=login.key_file,
+    )
+    connector = aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context())
+    return aiohttp.ClientSession(
+        connector=connector, headers=info.as_http_headers(), trace_configs=[trace]
+    )
 
 
 def _make_settings() -> kopf.OperatorSettings:

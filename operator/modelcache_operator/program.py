@@ -16,7 +16,6 @@ from kubernetes.aio.config import ConfigException
 from modelcache_api import names
 from modelcache_kube import ConnectConfig, KubeClient, KubeError, LeaderElector, connect
 from modelcache_operator.adapters.agent_leases import AgentLeaseLister
-from modelcache_operator.adapters.api_health import ApiHealth
 from modelcache_operator.adapters.authority_store import KubeAuthorityStore
 from modelcache_operator.adapters.callers import KubeCallers
 from modelcache_operator.adapters.clock import SystemClock
@@ -27,11 +26,13 @@ from modelcache_operator.adapters.keyed_data import KubeKeyedData
 from modelcache_operator.adapters.login import read_login
 from modelcache_operator.adapters.manifest_store import ConfigMapManifests
 from modelcache_operator.adapters.metrics import OperatorMetrics
+from modelcache_operator.adapters.parsing import ObservedKind
 from modelcache_operator.adapters.pod_watch import watch_pods
 from modelcache_operator.adapters.relist import Relister
 from modelcache_operator.adapters.request_tap import RequestTap
 from modelcache_operator.adapters.token_bucket import TokenBucket
 from modelcache_operator.adapters.watch_cache import WatchCache
+from modelcache_operator.adapters.watch_health import WatchHealth
 from modelcache_operator.config import OperatorConfig
 from modelcache_operator.core import CoreParts, CoreTimes, make_core
 from modelcache_operator.decide.grant_access import AgentAccount
@@ -40,6 +41,7 @@ from modelcache_operator.decide.world import AgentLeaseView, Uid
 from modelcache_operator.grant_authentication import Authenticator
 from modelcache_operator.grants import GrantService
 from modelcache_operator.grants_server import GrantsServer
+from modelcache_operator.health import make_health
 from modelcache_operator.keys import version_key
 from modelcache_operator.kopf_app import KopfInformer
 from modelcache_operator.leading import Term
@@ -52,8 +54,6 @@ from modelcache_operator.sources.s3 import S3Sources
 from modelcache_operator.workqueue import WorkQueue
 
 _log = logging.getLogger(__name__)
-# Shorter silences are an ordinary busy moment.
-_SHORTEST_PAUSE_SECONDS: Final = 5.0
 _T = TypeVar("_T")
 _RETRY_SECONDS: Final = 5.0
 _NOT_CONTACTED: Final = "the cluster has not been listed yet"
@@ -103,25 +103,19 @@ class _Program:
             kube, config.namespace, names.LEADER_LEASE, config.identity, on_error=_log_election
         )
         self._metrics = OperatorMetrics(cache, self._is_leader)
+        self._watches = WatchHealth(clock.monotonic, [kind.value for kind in ObservedKind])
         self._informer = KopfInformer(
             partial(read_login, config.kubeconfig),
             cache,
+            self._watches,
             on_relist=self._relist_soon,
             on_event=self._metrics.watch_event,
         )
         self._relister = Relister(kube, cache, on_resources_back=self._informer.restart)
-        self._health = ApiHealth(
-            clock.monotonic,
-            self._relister.ask,
-            # Something is asked at least once in that time: the Leases are listed.
-            longest_pause_seconds=max(
-                _SHORTEST_PAUSE_SECONDS, 1.5 * config.lease_list_interval_seconds
-            ),
+        self._health = make_health(
+            config, clock.monotonic, self._watches, self._informer, self._relister
         )
-        tap.listeners += [
-            self._metrics.request,
-            lambda _verb, _resource, code: self._health.note(code),
-        ]
+        tap.listeners += [self._metrics.request, self._health.note_request]
         self._sources = S3Sources(KubeKeyedData(kube), allow_list.current)
         self._manifests = ConfigMapManifests(kube, config.namespace)
         self._queue = WorkQueue(self._metrics, uniform=random.uniform)
@@ -131,7 +125,7 @@ class _Program:
     async def run(self) -> None:
         """Start everything; end everything when cancelled."""
         http = HttpEndpoints(
-            health=self._complain_of_health,
+            health=self._health.complain,
             readiness=self._complain_of_readiness,
             metrics=self._metrics.render,
         )
@@ -142,9 +136,11 @@ class _Program:
                 group.create_task(self._serve_grants(), name="grants")
                 await self._relister.list_all()
                 _log.info("the cluster is listed; watching")
+                self._watches.begin()
                 self._informer.start()
                 group.create_task(self._relister.run(), name="relist")
-                group.create_task(watch_pods(self._kube, self._cache), name="pods")
+                pods = watch_pods(self._kube, self._cache, self._watches)
+                group.create_task(pods, name="pods")
                 group.create_task(self._lead(), name="leadership")
         except* StartupError as failures:
             raise StartupError(str(failures.exceptions[0])) from failures
@@ -215,14 +211,6 @@ class _Program:
         version = self._cache.model_version(uid)
         if version is not None and self._is_leader():
             self._term.resolver.look_for_source(version)
-
-    def _complain_of_health(self) -> str | None:
-        silent, limit = self._health.silent_seconds, self._config.silence_limit_seconds
-        if silent > limit:
-            return f"the API server has not answered for {silent:.0f} s (--silence-limit)"
-        if not self._informer.is_alive:
-            return "the watches have ended"
-        return None
 
     def _complain_of_readiness(self) -> str | None:
         if not self._cache.is_synced:

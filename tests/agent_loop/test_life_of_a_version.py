@@ -107,6 +107,17 @@ async def test_the_operator_is_away_and_comes_back(bench):
         assert bench.objects.requests == []
 
 
+async def test_a_replica_that_does_not_know_the_entry_yet_is_asked_again_soon(bench):
+    error = WireError(reason="NotKnownYet", message="no such entry on this node is known")
+    version = bench.offer("v1", MODEL, error=error)
+    bench.cluster.want(bench.entry("v1", known=False))
+    async with bench.started():
+        await bench.until_state("v1", "Pending", "NotKnownYet")
+        version.error = None
+        await bench.until_state("v1", "Cached")
+    assert len(set(bench.grants.callers)) > 1, "another replica had no chance to answer"
+
+
 async def test_bytes_wait_for_an_operator_that_left_before_the_proposal(bench):
     version = bench.offer("v1", MODEL)
     answer = bench.grants.adopt

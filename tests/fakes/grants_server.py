@@ -41,6 +41,8 @@ class GrantedVersion:
     knows_content: bool = False
     adopted: str | None = None
     error: WireError | None = None
+    # Of proposals.
+    refusal: WireError | None = None
 
     @property
     def source(self) -> SourceManifest:
@@ -66,8 +68,11 @@ class GrantsServer:
     page_files: int = 500
     lifetime_seconds: float = 3600.0
     failing_status: int | None = None
+    failing_body: bytes = b"{}"
     tokens: list[str] = field(default_factory=list)
     requests: list[tuple[str, dict]] = field(default_factory=list)
+    # The client's port of each request: one for each connection.
+    callers: list[int] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         self.authority = PrivateAuthority()
@@ -101,7 +106,7 @@ class GrantsServer:
     def grant(self, uid: str, offset: int, limit: int) -> Grant:
         version = self.versions.get(uid)
         if version is None:
-            return Grant(uid=uid, error=WireError(reason="GrantRefused", message="no such entry"))
+            return Grant(uid=uid, error=WireError(reason="NotKnownYet", message="no such entry"))
         if version.error is not None:
             return Grant(uid=uid, error=version.error)
         files = version.source.files
@@ -129,6 +134,8 @@ class GrantsServer:
 
     def adopt(self, proposal: Proposal) -> ProposalResponse:
         version = self.versions[proposal.uid]
+        if version.refusal is not None:
+            return ProposalResponse(error=version.refusal)
         files = (
             ContentFile(file.path, file.size_bytes, file.sha256, file.pieces)
             for file in proposal.files
@@ -153,8 +160,9 @@ class _Handler(BaseHTTPRequestHandler):
         world = self.world
         world.tokens.append(self.headers.get("Authorization", "").removeprefix("Bearer "))
         world.requests.append((self.path, json.loads(body)))
+        world.callers.append(self.client_address[1])
         if world.failing_status is not None:
-            self._answer(world.failing_status, b"{}")
+            self._answer(world.failing_status, world.failing_body)
         elif self.path == PATH_GRANTS:
             asked = GrantRequest.model_validate_json(body)
             grants = tuple(world.grant(q.uid, q.offset, q.limit) for q in asked.entries)

@@ -364,16 +364,19 @@ async def test_plain_server_behind_https_is_tls_failed(world, proxy):
     assert failure.reason == Reason.TLS_FAILED
 
 
-async def test_no_grant_is_the_providers_reason(world):
+@pytest.mark.parametrize(
+    ("reason", "pause"), [(Reason.GRANT_REFUSED, 77), (Reason.NOT_KNOWN_YET, 1)]
+)
+async def test_no_grant_is_the_providers_reason_and_pause(world, reason, pause):
     async def refuse(uid, path):
-        raise GrantUnavailableError(Reason.GRANT_REFUSED, "not for this node", 77)
+        raise GrantUnavailableError(reason, "not for this node", pause)
 
     world.grants.current = refuse
     failure = await world.fail()
     assert (failure.reason, failure.message, failure.retry_after_seconds) == (
-        Reason.GRANT_REFUSED,
+        reason,
         "not for this node",
-        77,
+        pause,
     )
 
 

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from fakes.seen_watches import OF_KOPF, SeenWatches
 from modelcache_kube import MODEL_CACHES, NODES, ConnectConfig, connect
 from modelcache_operator.adapters.login import read_login
 from modelcache_operator.adapters.relist import Relister
@@ -32,17 +33,19 @@ def installed(cluster, tmp_path_factory):
 
 @asynccontextmanager
 async def watching(cluster):
-    cache, events, asked = WatchCache(), Counter(), []
+    cache, events, asked, watches = WatchCache(), Counter(), [], SeenWatches()
     async with connect(ConnectConfig(kubeconfig=cluster.kubeconfig)) as kube:
         await Relister(kube, cache, on_resources_back=lambda: None).list_all()
         informer = KopfInformer(
             partial(read_login, cluster.kubeconfig),
             cache,
+            watches,
             on_relist=lambda: asked.append(True),
             on_event=lambda kind: events.update([kind]),
         )
         informer.start()
         try:
+            await until(lambda: watches.open == OF_KOPF)
             yield kube, cache, informer, events
         finally:
             await informer.stop()

@@ -9,7 +9,12 @@ from typing import Final
 from pydantic import ValidationError
 
 from modelcache_agent.adapters.operator_http import OperatorHttp
-from modelcache_agent.decide.granting import check_source, describe_wire_error, make_contents
+from modelcache_agent.decide.granting import (
+    UNKNOWN_SECONDS,
+    check_source,
+    describe_wire_error,
+    make_contents,
+)
 from modelcache_agent.fetch import GrantUnavailableError
 from modelcache_agent.ports.grants import OpenedGrant
 from modelcache_api.manifest import ContentDigest, ContentManifest, SourceFile, make_source_manifest
@@ -24,6 +29,7 @@ from modelcache_api.wire import (
     Proposal,
     ProposalResponse,
     ProposedFile,
+    WireError,
 )
 
 _ODD_SECONDS: Final = 60.0
@@ -121,8 +127,7 @@ class HttpGrants:
             raise _odd("the operator's answer to a proposal cannot be read") from error
         adopted = _digest(answer.content_digest)
         if answer.error is not None or adopted is None:
-            reason, message = describe_wire_error(answer.error)
-            raise GrantUnavailableError(reason, message, _ODD_SECONDS)
+            raise self._refused(answer.error)
         return adopted
 
     async def _page(self, uid: str, offset: int) -> Grant:
@@ -136,9 +141,15 @@ class HttpGrants:
         if grant.uid != uid or (grant.error is None and grant.offset != offset):
             raise _odd("the operator's grant is for something else")
         if grant.error is not None:
-            reason, message = describe_wire_error(grant.error)
-            raise GrantUnavailableError(reason, message, _ODD_SECONDS)
+            raise self._refused(grant.error)
         return grant
+
+    def _refused(self, error: WireError | None) -> GrantUnavailableError:
+        reason, message = describe_wire_error(error)
+        if reason is not Reason.NOT_KNOWN_YET:
+            return GrantUnavailableError(reason, message, _ODD_SECONDS)
+        self._http.reconnect()
+        return GrantUnavailableError(reason, message, UNKNOWN_SECONDS)
 
     def _find(self, uid: str, path: str) -> tuple[_Opened, GrantedFile]:
         opened = self._opened.get(uid)

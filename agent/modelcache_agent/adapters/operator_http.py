@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from modelcache_agent.decide.granting import UNKNOWN_SECONDS
 from modelcache_agent.fetch import GrantUnavailableError
 from modelcache_api.conditions import truncate
 from modelcache_api.names import Reason
@@ -45,6 +46,14 @@ class OperatorHttp:
             await self._session.close()
             self._session = None
 
+    def reconnect(self) -> None:
+        """Let the next request open a connection: behind a Service another replica may answer it.
+
+        Requests at work go on. Connections are pooled by the TLS context they were made with, so
+        those of the old one are used no more, and end when they have been idle for a while.
+        """
+        self._context = None
+
     async def post(self, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
         """The status (200 or 409) and the JSON object of the answer.
 
@@ -60,7 +69,10 @@ class OperatorHttp:
             raise _away(f"the operator does not answer: {what}") from error
         if status in {_OK, _CONFLICT}:
             return status, _parse(data)
-        raise _refusal(status, data)
+        refusal = _refusal(status, data)
+        if refusal.reason is Reason.NOT_KNOWN_YET:
+            self.reconnect()
+        raise refusal
 
     async def _exchange(self, path: str, body: bytes) -> tuple[int, bytes]:
         if self._session is None:
@@ -83,9 +95,10 @@ class OperatorHttp:
     def _load_context(self) -> ssl.SSLContext:
         """The CA file's authorities; loaded again after it was replaced."""
         changed = 0 if self._ca_file is None else self._ca_file.stat().st_mtime_ns
-        if self._context is None or self._context[0] != changed:
-            self._context = (changed, ssl.create_default_context(cafile=self._ca_file))
-        return self._context[1]
+        known = self._context
+        if known is None or known[0] != changed:
+            known = self._context = (changed, ssl.create_default_context(cafile=self._ca_file))
+        return known[1]
 
 
 async def _read_bounded(content: aiohttp.StreamReader) -> bytes:
@@ -116,6 +129,8 @@ def _refusal(status: int, data: bytes) -> GrantUnavailableError:
     message = f"the operator answered {status}" + (f": {said.message}" if said else "")
     if status >= _SERVER_ERROR or status == _TOO_MANY_REQUESTS:
         return _away(message)
+    if said is not None and said.reason == Reason.NOT_KNOWN_YET:
+        return GrantUnavailableError(Reason.NOT_KNOWN_YET, truncate(message), UNKNOWN_SECONDS)
     return GrantUnavailableError(Reason.GRANT_REFUSED, truncate(message), _REFUSED_SECONDS)
 
 

@@ -122,7 +122,8 @@ def _view_newcomer(
         return EntryView(entry.uid, EntryState.FAILED, Reason.NEVER_FITS, never)
     if setback is not None and setback.retry_at > world.now:
         draft.rechecks.append(setback.retry_at)
-        return EntryView(entry.uid, EntryState.FAILED, setback.reason, setback.message)
+        state = EntryState.FAILED if setback.is_failure else EntryState.PENDING
+        return EntryView(entry.uid, state, setback.reason, setback.message)
     if draft.free_slots <= 0:
         message = f"waits for its turn: {world.max_models} models are fetched at once"
         return EntryView(entry.uid, EntryState.PENDING, Reason.WAITING, message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from modelcache_api.conditions import truncate
 from modelcache_api.keys import describe_unsafe_path, find_file_and_folder_clash
@@ -11,6 +12,10 @@ from modelcache_api.manifest import ContentFile, SourceManifest
 from modelcache_api.names import Reason
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 from modelcache_api.wire import GrantedFile, WireError
+
+# The least pause after "not known yet": a replica that lags catches up in moments, and the next
+# request may reach another one.
+UNKNOWN_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)

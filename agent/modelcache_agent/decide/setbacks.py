@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_SECONDS: Final = 5.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
+# Watches lag for moments; what stays unknown is asked for in every minute.
+FIRST_UNKNOWN_SECONDS: Final = 1.0
+LONGEST_UNKNOWN_SECONDS: Final = 60.0
+# Half a minute: until then an operator that does not know the entry yet is no failure.
+_PATIENT_ATTEMPTS: Final = 5
 # Bytes that are not what they should be do not heal by asking again; the source may, some day.
 CONTENT_PAUSE_SECONDS: Final = 3600.0
 _JITTER: Final = 0.25
@@ -45,6 +50,11 @@ class Setback:
     source_digest: str
     content_digest: str | None
 
+    @property
+    def is_failure(self) -> bool:
+        """False while it is too early to call it one."""
+        return self.reason is not Reason.NOT_KNOWN_YET or self.attempts > _PATIENT_ATTEMPTS
+
     def concerns(self, entry: EntrySpec) -> bool:
         """True while the entry is the one that failed."""
         return (self.source_digest, self.content_digest) == (
@@ -71,7 +81,10 @@ def make_setback(
     same = previous is not None and previous.reason is reason and previous.concerns(entry)
     attempts = previous.attempts + 1 if same and previous is not None else 1
     doublings = min(attempts - 1, _MOST_DOUBLINGS)
-    pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**doublings)
+    first, longest = FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
+    if reason is Reason.NOT_KNOWN_YET:
+        first, longest = FIRST_UNKNOWN_SECONDS, LONGEST_UNKNOWN_SECONDS
+    pause = min(longest, first * 2.0**doublings)
     if retry_after is None or reason in CONTENT_REASONS:
         pause = CONTENT_PAUSE_SECONDS
     elif retry_after > pause:

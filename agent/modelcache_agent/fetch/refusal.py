@@ -55,6 +55,7 @@ _RETRY_AFTER_SECONDS: Final[dict[Reason, float | None]] = {
     Reason.ENDPOINT_UNREACHABLE: 30.0,
     Reason.INSUFFICIENT_SPACE: 60.0,
     Reason.NOT_A_MODEL: None,
+    Reason.NOT_KNOWN_YET: 1.0,
     Reason.SOURCE_CHANGED: None,
     Reason.SOURCE_ERROR: 60.0,
     Reason.SOURCE_GONE: None,

@@ -12,16 +12,18 @@ from modelcache_api.names import LABEL_CACHE
 from modelcache_kube import PODS, Change, KubeClient, KubeError
 from modelcache_operator.adapters.parsing import ObservedKind, parse_object
 from modelcache_operator.adapters.watch_cache import WatchCache
+from modelcache_operator.adapters.watch_health import WatchHealth
 from modelcache_operator.decide.world import ObjectKey, Uid
 
 _log = logging.getLogger(__name__)
 
 
-async def watch_pods(kube: KubeClient, cache: WatchCache) -> None:
-    """Feed the watch cache for ever."""
+async def watch_pods(kube: KubeClient, cache: WatchCache, watches: WatchHealth) -> None:
+    """Feed the watch cache for ever. Who taps the client's requests tells of openings."""
 
     def tell(error: KubeError) -> None:
         _log.warning("cannot watch pods: %s", error)
+        watches.closed(PODS.plural)
 
     async with aclosing(kube.watch(PODS, label_selector=LABEL_CACHE, on_error=tell)) as events:
         async for event in events:

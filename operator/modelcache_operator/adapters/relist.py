@@ -59,6 +59,11 @@ class Relister:
         self._asked = asyncio.Event()
         self._are_resources_missing = False
 
+    @property
+    def is_waiting_for_crds(self) -> bool:
+        """True from the first list that found no CRD until all are listed again."""
+        return self._are_resources_missing
+
     def ask(self) -> None:
         """Something may have been missed: list soon."""
         self._asked.set()

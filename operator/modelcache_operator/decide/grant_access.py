@@ -67,6 +67,7 @@ class Denial:
 
     message: str
     status: HTTPStatus = HTTPStatus.FORBIDDEN
+    reason: Reason = Reason.GRANT_REFUSED
 
 
 def identify_caller(claims: Claims | None, account: AgentAccount) -> Caller | Denial:
@@ -81,8 +82,13 @@ def identify_caller(claims: Claims | None, account: AgentAccount) -> Caller | De
 
 
 def check_node(caller: Caller, node: NodeView | None) -> Denial | None:
-    """A rebuilt node has another UID: tokens of the old one are worth nothing."""
-    if node is None or node.is_deleted or node.uid != caller.node_uid:
+    """A rebuilt node has another UID: tokens of the old one are worth nothing.
+
+    Our watch may also be behind: then the node that the token names is not seen yet.
+    """
+    if node is None or node.uid != caller.node_uid:
+        return Denial("the token's node is not known here", reason=Reason.NOT_KNOWN_YET)
+    if node.is_deleted:
         return Denial("the token's node is gone")
     return None
 
@@ -104,8 +110,11 @@ def find_entry(caller: Caller, cache_node: CacheNodeView | None, uid: Uid) -> En
 
 
 def refuse_entry() -> WireError:
-    """The one answer for every entry that is not the caller's, whether it exists or not."""
-    return WireError(reason=Reason.GRANT_REFUSED, message="no such entry on this node")
+    """The one answer for every entry that is not the caller's, whether it exists or not.
+
+    An entry that our watch has not told of yet looks the same, so the agent may ask again soon.
+    """
+    return WireError(reason=Reason.NOT_KNOWN_YET, message="no such entry on this node is known")
 
 
 def judge_proposal(

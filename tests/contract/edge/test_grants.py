@@ -78,7 +78,7 @@ async def test_another_nodes_entry_looks_like_one_that_does_not_exist(door, make
     there, absent = body["grants"]
     assert status == 200
     assert there["error"] == absent["error"]
-    assert there["error"]["reason"] == "GrantRefused"
+    assert there["error"]["reason"] == "NotKnownYet"
     assert set(there) == set(absent)
     for uid in (entry.uid, "no-such-uid"):
         asked = propose(entry, uid=uid)
@@ -97,7 +97,8 @@ async def test_a_deleted_pods_token_is_refused(cluster, door, agent, entry):
 
 async def test_a_rebuilt_node_of_the_same_name_starts_anew(cluster, door, agent, entry):
     door.world.add_node(agent.name, "uid-of-the-rebuilt", [entry])
-    assert (await door.ask(agent.token, entry.uid))[0] == 403
+    status, body = await door.ask(agent.token, entry.uid)
+    assert (status, body["reason"]) == (403, "NotKnownYet")
     door.world.add_node(agent.name, agent.uid, [entry])
     rebuilt = replace(
         door.world.cache_nodes[agent.name],
@@ -105,7 +106,7 @@ async def test_a_rebuilt_node_of_the_same_name_starts_anew(cluster, door, agent,
     )
     door.world.cache_nodes[agent.name] = rebuilt
     status, body = await door.ask(agent.token, entry.uid)
-    assert (status, body["grants"][0]["error"]["reason"]) == (200, "GrantRefused")
+    assert (status, body["grants"][0]["error"]["reason"]) == (200, "NotKnownYet")
     del door.world.nodes[agent.name]
     assert (await door.ask(agent.token, entry.uid))[0] == 403
 

@@ -61,7 +61,7 @@ class ScriptedTransport:
             yield item
 
 
-async def play(*script):
+async def play(*script, on_error=None):
     """(what was told, what was asked, how long was waited)."""
     transport, waits, told = ScriptedTransport(*script), [], []
 
@@ -69,7 +69,13 @@ async def play(*script):
         waits.append(seconds)
 
     watcher = Watcher(
-        transport, CACHE_NODES, None, {}, sleep=sleep, uniform=lambda _low, high: high
+        transport,
+        CACHE_NODES,
+        None,
+        {},
+        on_error=on_error,
+        sleep=sleep,
+        uniform=lambda _low, high: high,
     )
 
     async def follow():
@@ -111,6 +117,13 @@ async def test_gone_in_the_stream_lists_at_once():
     ]
     assert asked[:4] == [("list", None), ("watch", "5"), ("list", None), ("watch", "9")]
     assert waits[:1] == [0.5]  # for the last stream, which ended without a word
+
+
+async def test_a_stream_that_ends_without_a_word_is_an_error():
+    errors = []
+    bookmark = line("BOOKMARK", {"metadata": {"resourceVersion": "9"}})
+    await play(page(5), [bookmark], [], on_error=errors.append)
+    assert [str(error) for error in errors] == ["the watch ended without a word"]
 
 
 async def test_a_watch_that_cannot_be_opened_asks_for_a_new_list():

@@ -131,6 +131,55 @@ async def test_the_operators_reason_is_passed_on(server, grants, said, reason):
     server.versions["v1"].error = WireError(reason=said, message="it is so")
     error = await refusal(grants.open(entry_for(server.versions["v1"])))
     assert (error.reason, error.message) == (reason, "it is so")
+    assert error.retry_after_seconds == 60.0
+
+
+async def test_an_entry_that_is_not_known_yet_is_asked_for_again_soon_over_a_new_connection(
+    server, grants
+):
+    version = server.versions["v1"]
+    await grants.open(entry_for(version))
+    server.versions.clear()
+    error = await refusal(grants.open(entry_for(version)))
+    assert (error.reason, error.retry_after_seconds) == (Reason.NOT_KNOWN_YET, 1.0)
+    server.versions["v1"] = version
+    await grants.open(entry_for(version))
+    await grants.open(entry_for(version))
+    first, refused, again, last = server.callers
+    assert first == refused
+    assert again != refused
+    assert last == again
+
+
+async def test_a_proposal_for_an_entry_that_is_not_known_yet_moves_on_too(server, grants):
+    version = server.versions["v1"]
+    version.refusal = WireError(reason="NotKnownYet", message="no such entry")
+    content = make_content_manifest(version.contents.values())
+    error = await refusal(grants.propose(entry_for(version), content))
+    assert (error.reason, error.retry_after_seconds) == (Reason.NOT_KNOWN_YET, 1.0)
+    version.refusal = None
+    await grants.propose(entry_for(version), content)
+    assert len(set(server.callers)) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "pause", "connections"),
+    [
+        pytest.param("NotKnownYet", Reason.NOT_KNOWN_YET, 1.0, 2, id="a node not seen yet"),
+        pytest.param("GrantRefused", Reason.GRANT_REFUSED, 60.0, 1, id="a denial"),
+        pytest.param("FromTheFuture", Reason.GRANT_REFUSED, 60.0, 1, id="a newer word"),
+    ],
+)
+async def test_a_403_is_a_denial_unless_it_says_otherwise(
+    server, grants, said, reason, pause, connections
+):
+    server.failing_status = 403
+    server.failing_body = WireError(reason=said, message="no").model_dump_json().encode()
+    error = await refusal(grants.open(entry_for(server.versions["v1"])))
+    assert (error.reason, error.retry_after_seconds) == (reason, pause)
+    server.failing_status = None
+    await grants.open(entry_for(server.versions["v1"]))
+    assert len(set(server.callers)) == connections
 
 
 async def test_an_operator_that_is_away(server, tmp_path):

@@ -69,8 +69,9 @@ def node(**more):
 
 def test_the_node_must_be_the_same_and_alive():
     assert check_node(CALLER, node()) is None
-    for gone in (None, node(uid=Uid("rebuilt")), node(is_deleted=True)):
-        assert isinstance(check_node(CALLER, gone), Denial)
+    for unseen in (None, node(uid=Uid("rebuilt"))):
+        assert check_node(CALLER, unseen).reason == "NotKnownYet"
+    assert check_node(CALLER, node(is_deleted=True)).reason == "GrantRefused"
 
 
 def test_the_pod_must_be_the_same_and_alive():

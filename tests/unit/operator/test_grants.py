@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from builders import digest, make_version
@@ -72,10 +74,29 @@ async def test_urls_are_signed_only_for_bytes_that_are_wanted(version, refusal):
 
 
 async def test_of_a_version_that_cannot_be_read_nothing_is_signed_and_the_cause_is_told():
-    gone = await ask(None)
     there = await ask(None, Unreadable(versions={VERSION: ObjectKey("search", "m1")}))
-    assert gone.error.reason == Reason.GRANT_REFUSED
     assert there.error.reason == Reason.MODEL_VERSION_NOT_READY
+
+
+async def test_what_our_watch_has_not_told_of_yet_is_told_apart_from_what_is_denied():
+    unseen = await ask(None)
+    assert unseen.error.reason == Reason.NOT_KNOWN_YET
+    deleted = await ask(replace(make_version(), is_deleted=True))
+    assert deleted.error.reason == Reason.GRANT_REFUSED
+
+
+async def test_unseen_entries_and_those_of_others_get_one_answer():
+    world = SeenWorld()
+    world.add_node("n1", "uid-n1")
+    world.add_node(
+        "n2", "uid-n2", [EntrySpec(uid=VERSION, source_digest=SOURCE.digest, size_bytes=9)]
+    )
+    world.versions[VERSION] = make_version()
+    service = GrantService(world, Kept(), Signer())
+    request = GrantRequest(entries=(GrantQuery(uid=VERSION), GrantQuery(uid="nobody's")))
+    others, absent = (await service.grant(CALLER, request)).grants
+    assert others.error == absent.error
+    assert others.error.reason == Reason.NOT_KNOWN_YET
 
 
 async def test_whoever_misses_the_list_of_files_has_it_looked_for():

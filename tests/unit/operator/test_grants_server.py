@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from http import HTTPStatus
 
 import aiohttp
 import pytest
 
 from fakes.seen_world import SeenWorld
 from fakes.tls_world import PrivateAuthority
+from modelcache_api.names import Reason
 from modelcache_kube.errors import ApiUnavailable
 from modelcache_operator.decide.grant_access import Caller
 from modelcache_operator.decide.world import NodeName, Uid
+from modelcache_operator.grant_authentication import DeniedError
 from modelcache_operator.grants_server import GrantsServer, ServerSettings
 
 
@@ -63,6 +66,15 @@ async def test_an_api_server_that_is_away_means_later(parts, knock):
     parts[1].error = ApiUnavailable("503: no", code=503, retry_after=7)
     status, body, retry_after = await knock()
     assert (status, body["reason"], retry_after) == (503, "OperatorUnreachable", "8")
+
+
+async def test_a_node_that_is_not_seen_yet_is_told_apart_from_a_denial(parts, knock):
+    parts[1].error = DeniedError(HTTPStatus.FORBIDDEN, "no", reason=Reason.NOT_KNOWN_YET)
+    status, body, _ = await knock()
+    assert (status, body["reason"]) == (403, "NotKnownYet")
+    parts[1].error = DeniedError(HTTPStatus.FORBIDDEN, "no")
+    status, body, _ = await knock()
+    assert (status, body["reason"]) == (403, "GrantRefused")
 
 
 async def test_an_answer_that_takes_too_long_is_given_up(knock):

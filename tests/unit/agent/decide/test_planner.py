@@ -159,6 +159,12 @@ def test_the_plan(world, actions):
             id="failed and waiting",
         ),
         pytest.param(
+            a_world(A, setbacks={"a": a_setback(A, Reason.NOT_KNOWN_YET)}),
+            EntryState.PENDING,
+            Reason.NOT_KNOWN_YET,
+            id="the operator does not know it yet",
+        ),
+        pytest.param(
             a_world(an_entry("a", 101)), EntryState.FAILED, Reason.NEVER_FITS, id="never fits"
         ),
         pytest.param(

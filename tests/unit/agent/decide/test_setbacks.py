@@ -26,6 +26,23 @@ def test_pauses_double_up_to_five_minutes():
     assert pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
 
 
+def test_what_the_operator_does_not_know_yet_is_asked_for_soon_and_in_the_end_each_minute():
+    pauses, failed, setback = [], [], None
+    for _ in range(8):
+        setback = fail(Reason.NOT_KNOWN_YET, setback, retry_after=1.0)
+        pauses.append(setback.retry_at - 100.0)
+        failed.append(setback.is_failure)
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert failed == [False] * 5 + [True] * 3
+    assert 101.0 < fail(Reason.NOT_KNOWN_YET, retry_after=1.0, jitter=0.9).retry_at < 101.3
+
+
+def test_a_denial_keeps_its_slow_pace():
+    first = fail(Reason.GRANT_REFUSED, retry_after=60.0)
+    assert first.retry_at == 160.0
+    assert first.is_failure
+
+
 @pytest.mark.parametrize("reason", [Reason.NOT_A_MODEL, Reason.DIGEST_MISMATCH, Reason.UNSAFE_KEY])
 def test_C20_wrong_content_is_tried_hourly_at_most(reason):
     assert fail(reason, retry_after=1.0).retry_at >= 100.0 + 3600
