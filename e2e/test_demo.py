@@ -40,9 +40,14 @@ def state(tmp_path: Path) -> Path:
     return folder
 
 
-def test_demo_shows_the_main_job_and_leaves_nothing(state: Path) -> None:
+@pytest.mark.parametrize(
+    "profile", ["control-plane", pytest.param("nodes", marks=pytest.mark.nodes)]
+)
+def test_demo_shows_the_main_job_and_leaves_nothing(state: Path, profile: str) -> None:
+    if profile == "nodes" and os.geteuid():
+        pytest.skip("real nodes need root")
     try:
-        result = run_demo(state)
+        result = run_demo(state, f"--profile={profile}")
         assert result.returncode == 0, result.stderr
         print(result.stderr)
         header, row = result.stdout.strip().splitlines()
@@ -54,5 +59,5 @@ def test_demo_shows_the_main_job_and_leaves_nothing(state: Path) -> None:
         down = run_demo(state, "--down")
     assert down.returncode == 0, down.stderr
     assert processes_under(state) == []
-    left = [path for path in state.rglob("*") if path.is_dir() and path.name == "demo"]
+    left = [path for path in state.rglob("*") if path.is_dir() and path.name.startswith("demo")]
     assert left == []
