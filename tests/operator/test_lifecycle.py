@@ -45,6 +45,22 @@ async def test_C34_a_cache_that_is_created_again_is_cached_again(stage):
         await stage.until(stage.labels, {})
 
 
+@pytest.mark.parametrize("cascade", ["foreground", "orphan"])
+async def test_C42_no_way_of_deleting_starts_anything_anew(stage, cascade):
+    await stage.apply_version()
+    await stage.apply_cache(copies=2)
+    await stage.until_cached(copies="2/2")
+    begun = len(stage.fleet.downloads)
+    # The garbage collector learns of new kinds every half minute.
+    where = (f"--namespace={stage.namespace}", f"--cascade={cascade}", "--timeout=60s")
+    for kind, name in (("modelcache", "c1"), ("modelversion", "m1")):
+        await asyncio.to_thread(stage.cluster.kubectl, "delete", kind, name, *where)
+    await stage.until(stage.labels, {})
+    await stage.until(stage.holders, set())
+    assert len(stage.fleet.downloads) == begun
+    assert (await stage.cache(), await stage.version()) == ({}, {})
+
+
 async def test_C36_a_node_that_is_removed_is_replaced_and_leaves_nothing(stage):
     await stage.apply_version()
     await stage.apply_cache(copies=2)
