@@ -14,7 +14,7 @@ from modelcache_testbed.web_servers import WebServers
 def web(nodes_cluster: Cluster) -> Iterator[WebServers]:
     started = WebServers.start_on(nodes_cluster)
     yield started
-    nodes_cluster.delete_namespace(started.namespace)
+    started.stop()
 
 
 @pytest.fixture(scope="module")

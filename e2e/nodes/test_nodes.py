@@ -56,9 +56,9 @@ def test_logs_are_read_from_each_node(web):
 
 def test_a_folder_of_the_host_is_another_on_each_node(web):
     for node in web.pods():
-        web.run(node, f"touch /store/seen-{node}")
+        web.run(node, f"touch /store/web-seen-{node}")
     for node in web.pods():
-        assert web.run(node, "cd /store && ls -d seen-*").split() == [f"seen-{node}"]
+        assert web.run(node, "cd /store && ls -d web-seen-*").split() == [f"web-seen-{node}"]
 
 
 def test_each_store_is_a_disk_of_its_own(own_nodes, web):
@@ -68,23 +68,23 @@ def test_each_store_is_a_disk_of_its_own(own_nodes, web):
 
 
 def test_power_fails_and_returns_and_the_disk_is_as_it_was(own_nodes, web):
-    web.run("n2", "echo kept > /store/kept && sync")
+    web.run("n2", "echo kept > /store/web-kept && sync")
     before = web.cluster.api.get("/api/v1/nodes/n2")["metadata"]["uid"]
     own_nodes.fleet.power_off("n2")
     assert own_nodes.status()["kubelet-n2"] is None
     own_nodes.fleet.power_on("n2")
     wait_until(lambda: answers(web, "n2"), seconds=60, what="the pod on n2 after its restart")
-    assert web.run("n2", "cat /store/kept") == "kept\n"
+    assert web.run("n2", "cat /store/web-kept") == "kept\n"
     assert web.cluster.api.get("/api/v1/nodes/n2")["metadata"]["uid"] == before
 
 
 def test_a_node_rebuilt_under_its_name_is_another_node_with_empty_disks(own_nodes, web):
-    web.run("n3", "touch /store/old")
+    web.run("n3", "touch /store/web-old")
     before = web.cluster.api.get("/api/v1/nodes/n3")["metadata"]["uid"]
     own_nodes.fleet.rebuild("n3")
     assert web.cluster.api.get("/api/v1/nodes/n3")["metadata"]["uid"] != before
     wait_until(lambda: answers(web, "n3"), seconds=60, what="a pod on the rebuilt n3")
-    assert "old" not in web.run("n3", "ls /store")
+    assert "web-old" not in web.run("n3", "ls /store")
 
 
 def test_a_node_that_an_autoscaler_adds_takes_part_and_leaves(own_nodes, web):

@@ -6,7 +6,9 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Any, Self
 
+from modelcache_testbed.errors import TestbedError
 from modelcache_testbed.images.busybox import BUSYBOX_IMAGE
+from modelcache_testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from modelcache_testbed.cluster import Cluster
@@ -69,7 +71,22 @@ class WebServers:
         cluster.create_namespace(namespace)
         web = cls(cluster, namespace)
         web.start()
+        # The proxy learns of a Service in its own time.
+        wait_until(web.is_reachable, seconds=60, what=f"the Service in {namespace}")
         return web
+
+    def is_reachable(self) -> bool:
+        """Say whether the Service answers in a pod of each node."""
+        try:
+            return all(self.ask(node, "web") for node in self.pods())
+        except TestbedError:
+            return False
+
+    def stop(self) -> None:
+        """Delete the files web-* on the nodes' disks, and the namespace."""
+        for node in self.pods():
+            self.run(node, "rm -f /store/web-*")
+        self.cluster.delete_namespace(self.namespace)
 
     def start(self) -> None:
         """Start one on each node and wait until all are ready."""
