@@ -84,7 +84,10 @@ class WebServers:
 
     def stop(self) -> None:
         """Delete the files web-* on the nodes' disks, and the namespace."""
-        for node in self.pods():
+        nodes = self.cluster.api.get("/api/v1/nodes")["items"]
+        there = {node["metadata"]["name"] for node in nodes}
+        # Pods of a node that is gone are listed for a while.
+        for node in there.intersection(self.pods()):
             self.run(node, "rm -f /store/web-*")
         self.cluster.delete_namespace(self.namespace)
 
