@@ -61,6 +61,7 @@ class JobState:
         )
         self.open: list[FileState] = []
         self.active = 0
+        self.served_bytes = 0
         self.failures = 0
         self.not_before = 0.0
         self.is_stopped = False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.transfer_plan import backoff_seconds
 from modelcache_agent.fetch.buffers import BufferPool
+from modelcache_agent.fetch.fair_share import FairShare
 from modelcache_agent.fetch.file_state import BUSY, Phase
 from modelcache_agent.fetch.job import FetchFailure
 from modelcache_agent.fetch.refusal import Cure, Refusal, bound, retry_after_seconds
@@ -49,6 +50,7 @@ class Scheduler:
         self._on_stop = on_stop
         self._changed = threading.Condition()
         self._jobs: list[JobState] = []
+        self._share = FairShare()
         self._pool = BufferPool(config.buffer_bytes, config.streams)
         self._is_closing = False
 
@@ -249,10 +251,10 @@ class Scheduler:
 
     def _choose(self, now: float) -> Task | None:
         config = self._config
-        for index, job in enumerate(self._jobs):
+        for job in self._share.order(self._jobs):
             task = job.next_task(now, config.streams, config.part_pieces)
             if task is not None:
-                self._jobs.append(self._jobs.pop(index))
+                self._share.charge(task)
                 return task
         return None
 
