@@ -10,6 +10,7 @@ from modelcache_agent.decide.actions import (
     DropPartial,
     Evict,
     Fetch,
+    PauseFetch,
     Plan,
     Propose,
     Remove,
@@ -84,6 +85,8 @@ class Actor:
         match action:
             case CancelFetch(uid):
                 await self._errands.cancel(uid)
+            case PauseFetch(uid):
+                await self._errands.pause(uid)
             case SetLabels(keys):
                 await self.set_labels(keys)
             case Evict(digest, uids):

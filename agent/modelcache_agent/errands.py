@@ -79,6 +79,14 @@ class Errands:
         await asyncio.wait({running.task}, timeout=_CANCEL_SECONDS)
         self._wakeup.set()
 
+    async def pause(self, uid: str) -> None:
+        """Stop a transfer until its next turn, unless all its bytes came while this was decided."""
+        running = self._memory.fetches.get(uid)
+        if running is None or running.flight.state is not EntryState.DOWNLOADING:
+            return
+        await self.cancel(uid)
+        _log.info("paused uid=%s: a pod waits for another model", uid)
+
     async def drop_partial(self, uid: str) -> None:
         """Delete unfinished files and what the engine remembers of them."""
         if uid in self._memory.fetches:

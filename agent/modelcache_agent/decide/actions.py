@@ -20,6 +20,13 @@ class CancelFetch:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseFetch:
+    """Stop a transfer until it is its turn again; what it has fetched is kept."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class SetLabels:
     """Make the Node carry exactly these keys of ours."""
 
@@ -70,7 +77,9 @@ class Fetch:
     entry: EntrySpec
 
 
-Action = CancelFetch | SetLabels | Evict | Remove | DropPartial | Verify | Propose | Fetch
+Action = (
+    CancelFetch | PauseFetch | SetLabels | Evict | Remove | DropPartial | Verify | Propose | Fetch
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.actions import Action, EntryView, Fetch, Propose, Verify
 from modelcache_agent.decide.admission import Room, admit, describe_never_fits
+from modelcache_agent.decide.turns import is_demanded
 from modelcache_api.limits import MAX_LABELS_PER_NODE
 from modelcache_api.names import EntryState, Reason
 
@@ -22,10 +23,15 @@ SPACE_RECHECK_SECONDS: Final = 30.0
 
 @dataclass(slots=True)
 class Draft:
-    """What one run of the planner has gathered so far."""
+    """What one run of the planner has gathered so far.
+
+    `yielding` are transfers that may make way, the next one at the end; `paused` those that do.
+    """
 
     room: Room
     free_slots: int
+    yielding: list[str] = field(default_factory=list)
+    paused: list[str] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     rechecks: list[float] = field(default_factory=list)
 
@@ -124,13 +130,22 @@ def _view_newcomer(
         draft.rechecks.append(setback.retry_at)
         state = EntryState.FAILED if setback.is_failure else EntryState.PENDING
         return EntryView(entry.uid, state, setback.reason, setback.message)
-    if draft.free_slots <= 0:
+    return _start_or_wait(draft, world, entry)
+
+
+def _start_or_wait(draft: Draft, world: World, entry: EntrySpec) -> EntryView:
+    may_displace = bool(draft.yielding) and is_demanded(world, entry)
+    if draft.free_slots <= 0 and not may_displace:
         message = f"waits for its turn: {world.max_models} models are fetched at once"
         return EntryView(entry.uid, EntryState.PENDING, Reason.WAITING, message)
     draft.room, refusal = admit(draft.room, entry)
     if refusal is not None:
         draft.rechecks.append(world.now + SPACE_RECHECK_SECONDS)
         return refusal
+    if draft.free_slots <= 0:
+        draft.paused.append(draft.yielding.pop())
+        message = "a pod waits for it: the transfer of a placed model is paused to make way"
+        return EntryView(entry.uid, EntryState.PENDING, Reason.WAITING, message)
     draft.free_slots -= 1
     draft.actions.append(Fetch(entry))
     return EntryView(entry.uid, EntryState.DOWNLOADING, Reason.DOWNLOADING)

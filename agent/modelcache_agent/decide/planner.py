@@ -13,6 +13,7 @@ from modelcache_agent.decide.actions import (
     CancelFetch,
     DropPartial,
     Evict,
+    PauseFetch,
     Plan,
     Remove,
     SetLabels,
@@ -30,6 +31,7 @@ from modelcache_agent.decide.label_choice import choose_labels
 from modelcache_agent.decide.matching import Match, match_entries
 from modelcache_agent.decide.policies import EvictionPolicy, LeastRecentlyUsed
 from modelcache_agent.decide.setbacks import DISCARDING_REASONS
+from modelcache_agent.decide.turns import list_yielding, order_by_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,24 +47,29 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
     wanted = {(entry.uid, entry.source_digest) for entry in world.entries}
     flights = {f.uid: f for f in world.flights if (f.uid, f.source_digest) in wanted}
     room = shed(_survey(world, matches, gone, policy or LeastRecentlyUsed()))
-    draft = Draft(room, free_slots=world.max_models - len(flights))
-    views = [
-        consider(draft, world, entry, matches.get(entry.uid), flights.get(entry.uid))
-        for entry in world.entries
-    ]
+    draft = Draft(
+        room,
+        free_slots=world.max_models - len(flights),
+        yielding=list_yielding(world, flights.values()),
+    )
+    views = {
+        entry.uid: consider(draft, world, entry, matches.get(entry.uid), flights.get(entry.uid))
+        for entry in order_by_turn(world)
+    }
     condemned = draft.room.leaving - gone
     labels = choose_labels(world.entries, matches, condemned=condemned)
     removals = _removals(world, matches, gone=gone, condemned=condemned)
     actions: tuple[Action, ...] = (
         *(CancelFetch(flight.uid) for flight in world.flights if flight.uid not in flights),
+        *(PauseFetch(uid) for uid in draft.paused),
         *(() if world.node_labels == labels else (SetLabels(labels),)),
         *(removals if _carries_only(world.node_labels, labels) else ()),
         *_partials_to_drop(world, matches),
         *draft.actions,
     )
     refined = (
-        refine(view, entry, matches.get(entry.uid), condemned=condemned, labels=labels)
-        for view, entry in zip(views, world.entries, strict=True)
+        refine(views[entry.uid], entry, matches.get(entry.uid), condemned=condemned, labels=labels)
+        for entry in world.entries
     )
     return Plan(
         actions=actions,

@@ -64,8 +64,8 @@ class World:
     `node_labels` holds every key of ours that the Node may carry; None while nothing is known.
     `condemned` are the victims of the previous plan: they stay first in line, so that labels do
     not flap. `in_use` holds contents that a process has open or mapped; None: nobody looked yet.
-    `mounted` holds contents that a live pod's volume shows, `attached` the uids of versions that
-    one waits for.
+    `flights` are in the order in which they began. `mounted` holds contents that a live pod's
+    volume shows, `attached` the uids of versions that one waits for.
     """
 
     entries: tuple[EntrySpec, ...]

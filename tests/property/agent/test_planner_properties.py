@@ -13,6 +13,7 @@ from modelcache_agent.decide.actions import (
     DropPartial,
     Evict,
     Fetch,
+    PauseFetch,
     Propose,
     Remove,
     SetLabels,
@@ -49,6 +50,11 @@ class Node:
                     self.start(entry)
                 case CancelFetch(uid):
                     self.end_flight(uid)
+                case PauseFetch(uid):
+                    assert uid not in self.world.attached, "a pod waits for it"
+                    size = self.world.ledger.reservations[uid]
+                    self.end_flight(uid)
+                    self.book(partials={**self.world.ledger.partials, uid: size // 2})
                 case Evict(digest, uids):
                     assert digest not in (self.world.in_use or ()), "in use"
                     self.give_up(digest)
@@ -114,6 +120,7 @@ class Node:
         ledger = self.world.ledger
         assert ledger.used_bytes + ledger.reserved_bytes <= CAPACITY
         assert set(ledger.reservations) == {flight.uid for flight in self.world.flights}
+        assert len(ledger.reservations) <= self.world.max_models
 
 
 entries = st.lists(
