@@ -19,6 +19,7 @@ from modelcache_agent.adapters.status_http import serve_status
 from modelcache_agent.adapters.system_clock import SystemClock
 from modelcache_agent.background import BackgroundTasks
 from modelcache_agent.config import Config
+from modelcache_agent.decide.bandwidth import Bandwidth
 from modelcache_agent.errands import Errands
 from modelcache_agent.fetch import FetchConfig, FetchEngine
 from modelcache_agent.heartbeat import Heartbeat
@@ -132,7 +133,7 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
     stack.push_async_callback(thread.close, _DRAIN_SECONDS)
     grants = _connect_operator(around.config, stack)
     engine = await stack.enter_async_context(FetchEngine(grants, _fetch_config(around.config)))
-    metrics = PrometheusMetrics(engine.counters)
+    metrics = PrometheusMetrics(engine.counters, engine.keep_egress)
     errands = Errands(
         memory=memory,
         transfers=Transfers(grants, engine, around.store, thread),
@@ -182,7 +183,12 @@ def _connect_operator(config: Config, stack: AsyncExitStack) -> HttpGrants:
 
 
 def _fetch_config(config: Config) -> FetchConfig:
-    return FetchConfig(streams=config.streams, max_jobs=config.max_models)
+    cap = config.max_bandwidth
+    return FetchConfig(
+        streams=config.streams,
+        max_jobs=config.max_models,
+        bandwidth=None if cap is None else Bandwidth(cap),
+    )
 
 
 def _make_cluster(around: Surroundings, kube: KubeClient) -> KubeCluster:

@@ -17,6 +17,8 @@ _SECONDS: Final = {"ms": 0.001, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LEVELS: Final = ("debug", "info", "warning", "error")
 _MOST_STREAMS: Final = 64
 _MOST_MODELS: Final = 16
+# Slower readers are taken for dead by object stores, and cut off.
+_LEAST_BANDWIDTH: Final = 64 * 1024
 _HIGHEST_PORT: Final = 65535
 
 
@@ -42,6 +44,7 @@ class Config:
     relabel_interval: float
     streams: int
     max_models: int
+    max_bandwidth: int | None
     metrics_port: int
     log_level: str
 
@@ -174,6 +177,20 @@ def _capacity(value: str) -> int:
     return size
 
 
+def _bandwidth(value: str) -> int:
+    try:
+        rate = parse_bytes(value)
+    except ValueError:
+        message = f"{value!r} is not a number of bytes a second: write for example 500Mi"
+        raise ValueError(message) from None
+    if rate < _LEAST_BANDWIDTH:
+        raise ValueError(
+            f"{value!r} bytes a second are too few to fetch a model: give 64Ki at least, "
+            "or leave it out for no cap"
+        )
+    return rate
+
+
 def parse_duration(value: str) -> float:
     """Seconds."""
     match = _DURATION.fullmatch(value.strip())
@@ -241,6 +258,11 @@ OPTIONS: Final = (
         "streams", "Requests to object stores at the same time.", _number(1, _MOST_STREAMS), "4"
     ),
     Option("max-models", "Models fetched at the same time.", _number(1, _MOST_MODELS), "2"),
+    Option(
+        "max-bandwidth",
+        "Bytes a second over all streams, e.g. 500Mi; default: no cap.",
+        _bandwidth,
+    ),
     Option(
         "metrics-port",
         "Port of /metrics, /healthz and /readyz; 0 serves none.",

@@ -12,6 +12,7 @@ from typing import Final
 
 from modelcache_agent.background import BackgroundTasks
 from modelcache_agent.decide.actions import Action, Verify
+from modelcache_agent.decide.payers import find_payer
 from modelcache_agent.decide.setbacks import make_setback
 from modelcache_agent.decide.world import Flight
 from modelcache_agent.fetch import FetchCancelledError, Progress
@@ -137,8 +138,10 @@ class Errands:
                 running.flight, verified_bytes=entry.size_bytes, state=EntryState.VERIFYING
             )
 
+        node = self._memory.cache_node
+        namespace = find_payer(entry.uid, node.spec.caches if node is not None else ())
         try:
-            work = self._transfers.fetch(entry, on_progress, on_fetched)
+            work = self._transfers.fetch(entry, namespace, on_progress, on_fetched)
             await self._guard(entry, work)
         finally:
             self._memory.fetches.pop(entry.uid, None)

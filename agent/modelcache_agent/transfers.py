@@ -59,30 +59,31 @@ class Transfers:
     async def fetch(
         self,
         entry: EntrySpec,
+        namespace: str,
         on_progress: Callable[[Progress], None],
         on_fetched: Callable[[], None],
     ) -> None:
-        """Fetch and publish the entry's bytes. The caller has reserved them."""
+        """Fetch and publish the entry's bytes, counted for the namespace.
+
+        The caller has reserved them.
+        """
         try:
             opened = await self.grants.open(entry)
         except GrantUnavailableError as error:
             raise _failed(error) from error
         try:
             here = await self.thread.call(self._find_here, opened)
-            outcome = await self._run(entry, opened, here, on_progress)
+            job = self._make_job(entry, namespace, opened, here)
+            outcome = await self._run(job, on_progress)
         finally:
             self.grants.forget(entry.uid)
         on_fetched()
         await self._publish(entry, opened, outcome, here)
 
-    async def _run(
-        self,
-        entry: EntrySpec,
-        opened: OpenedGrant,
-        here: frozenset[str],
-        on_progress: Callable[[Progress], None],
-    ) -> FetchOutcome:
-        job = FetchJob(
+    def _make_job(
+        self, entry: EntrySpec, namespace: str, opened: OpenedGrant, here: frozenset[str]
+    ) -> FetchJob:
+        return FetchJob(
             uid=entry.uid,
             source_digest=entry.source_digest,
             files=tuple(
@@ -92,9 +93,12 @@ class Transfers:
             ),
             directory=self.store.layout.partial / entry.uid,
             ca_bundle=opened.ca_bundle,
+            namespace=namespace,
         )
+
+    async def _run(self, job: FetchJob, on_progress: Callable[[Progress], None]) -> FetchOutcome:
         if not job.files:
-            return FetchOutcome(entry.uid, ())
+            return FetchOutcome(job.uid, ())
         outcome = await self.engine.fetch(job, on_progress)
         if outcome.failure is not None:
             failure = outcome.failure

@@ -78,6 +78,7 @@ def test_the_taint_of_fresh_nodes_is_tolerated_even_if_gpu_taints_are_not():
         ),
         pytest.param({"fetch": {"streams": 16}}, "--streams=16", id="streams"),
         pytest.param({"fetch": {"maxModels": 1}}, "--max-models=1", id="models"),
+        pytest.param({"fetch": {"maxBandwidth": "1Gi"}}, "--max-bandwidth=1Gi", id="bandwidth"),
         pytest.param({}, "--require-mountpoint=false", id="left out, the disk need not be mounted"),
     ],
 )
@@ -87,6 +88,10 @@ def test_what_a_profile_says_is_what_its_agents_are_told(profile, argument):
 
 def test_without_a_capacity_the_agent_chooses():
     assert not [item for item in arguments(agent_pod()) if item.startswith("--capacity")]
+
+
+def test_without_a_cap_on_bandwidth_there_is_none():
+    assert not [item for item in arguments(agent_pod()) if item.startswith("--max-bandwidth")]
 
 
 def test_profiles_have_a_daemonset_each_with_selectors_of_their_own():

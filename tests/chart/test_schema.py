@@ -42,6 +42,9 @@ REFUSED = [
         profiles(profile(fetch={"streams": 1000})), "/streams", id="more streams than may be"
     ),
     pytest.param(
+        profiles(profile(fetch={"maxBandwidth": "1Gbit"})), "/maxBandwidth", id="no rate in bytes"
+    ),
+    pytest.param(
         {"operator": {"image": {"digest": "latest"}}}, "/digest", id="a digest that is none"
     ),
     pytest.param({"operator": {"replicas": 0}}, "want 1", id="no replica"),

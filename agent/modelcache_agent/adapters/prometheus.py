@@ -26,10 +26,18 @@ _FETCH_COUNTERS: Final = (
 
 
 class PrometheusMetrics:
-    """The port, and the collector of its own registry. Labels are fixed words only."""
+    """The port, and the collector of its own registry.
 
-    def __init__(self, fetch_counters: Callable[[], FetchCounters]) -> None:
+    Labels are fixed words, but for namespaces and servers of versions that are wanted here.
+    """
+
+    def __init__(
+        self,
+        fetch_counters: Callable[[], FetchCounters],
+        keep_egress: Callable[[frozenset[str]], None] = lambda _uids: None,
+    ) -> None:
         self._fetch_counters = fetch_counters
+        self._keep_egress = keep_egress
         self._views: tuple[EntryView, ...] = ()
         self._ledger: Ledger | None = None
         self._free_bytes = 0
@@ -45,6 +53,7 @@ class PrometheusMetrics:
         self, views: tuple[EntryView, ...], ledger: Ledger, free_bytes: int, labels: int
     ) -> None:
         """The state after one turn of the loop."""
+        self._keep_egress(frozenset(view.uid for view in views))
         self._views = views
         self._ledger = ledger
         self._free_bytes = free_bytes
@@ -121,6 +130,15 @@ class PrometheusMetrics:
             (str(reason),): count for reason, count in fetched.retries.items()
         }
         yield _count("fetch_retries", "Retried requests.", retries, "reason")
+        egress: dict[tuple[str, ...], int] = dict(fetched.egress.items())
+        # Not `namespace`: that is the agent's own, which Prometheus adds to each series.
+        yield _count(
+            "fetch_egress_bytes",
+            "Body bytes received, by namespace of the ModelCache and server they came from.",
+            egress,
+            "model_namespace",
+            "source",
+        )
 
 
 def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from modelcache_agent.decide.bandwidth import Bandwidth
 from modelcache_agent.decide.transfer_plan import BackoffPolicy, StallPolicy
 
 
@@ -20,6 +21,9 @@ class FetchConfig:
     buffer_bytes: int = 128 * 1024 * 1024
     """Memory for pieces in flight (8 MiB each, at least one a stream): the engine's whole use of
     memory, whatever the files' sizes."""
+
+    bandwidth: Bandwidth | None = None
+    """Cap on body bytes over all streams; None: as fast as the link is."""
 
     part_pieces: int = 4
     """Pieces one request asks for. Fewer requests cost the store less CPU per byte; a crash still

@@ -8,15 +8,18 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from modelcache_agent.fetch.egress import EgressBook
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from modelcache_agent.fetch.job import FetchJob
     from modelcache_api.names import Reason
 
 
 @dataclass(frozen=True, slots=True)
 class FetchCounters:
-    """A snapshot of totals since the engine was made. All but `retries` are plain numbers."""
+    """A snapshot of totals since the engine was made."""
 
     requests: int = 0
     network_bytes: int = 0
@@ -34,6 +37,8 @@ class FetchCounters:
     connections: int = 0
     refreshed_grants: int = 0
     retries: Mapping[Reason, int] = field(default_factory=lambda: MappingProxyType({}))
+    egress: Mapping[tuple[str, str], int] = field(default_factory=lambda: MappingProxyType({}))
+    """Body bytes by namespace and source, of what is still wanted."""
 
 
 class CounterBoard:
@@ -43,11 +48,17 @@ class CounterBoard:
         self._lock = threading.Lock()
         self._totals: Counter[str] = Counter()
         self._retries: Counter[Reason] = Counter()
+        self.egress = EgressBook()
 
     def add(self, name: str, amount: int = 1) -> None:
         """Add to the counter with this field name of FetchCounters."""
         with self._lock:
             self._totals[name] += amount
+
+    def add_received(self, job: FetchJob, source: str, amount: int) -> None:
+        """Count body bytes, whatever becomes of them: they are paid for."""
+        self.add("network_bytes", amount)
+        self.egress.add(job.uid, job.namespace, source, amount)
 
     def add_retry(self, reason: Reason) -> None:
         """Count one retry."""
@@ -57,4 +68,8 @@ class CounterBoard:
     def snapshot(self) -> FetchCounters:
         """All totals at one moment."""
         with self._lock:
-            return FetchCounters(retries=MappingProxyType(dict(self._retries)), **self._totals)
+            return FetchCounters(
+                retries=MappingProxyType(dict(self._retries)),
+                egress=self.egress.snapshot(),
+                **self._totals,
+            )

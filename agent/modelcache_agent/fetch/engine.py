@@ -16,6 +16,7 @@ from modelcache_agent.fetch.job_state import JobState
 from modelcache_agent.fetch.parked_jobs import ParkedJobs
 from modelcache_agent.fetch.scheduler import Scheduler
 from modelcache_agent.fetch.stream import Stream
+from modelcache_agent.fetch.throttle import Throttle
 from modelcache_agent.fetch.watch import StreamWatch, watch_streams
 
 if TYPE_CHECKING:
@@ -54,7 +55,11 @@ class FetchEngine:
         self._clock = clock or SystemClock()
         self._board = CounterBoard()
         self._scheduler = Scheduler(self._config, self._clock, self._board, self._interrupt)
-        self._watches = [StreamWatch(self._clock) for _ in range(self._config.streams)]
+        cap = self._config.bandwidth
+        self._throttle = None if cap is None else Throttle(cap, self._clock)
+        self._watches = [
+            StreamWatch(self._clock, self._throttle) for _ in range(self._config.streams)
+        ]
         self._flights: dict[str, _Flight] = {}
         self._parked = ParkedJobs()
         self._slots = asyncio.Semaphore(self._config.max_jobs)
@@ -137,6 +142,10 @@ class FetchEngine:
         """Totals since the engine was made."""
         return self._board.snapshot()
 
+    def keep_egress(self, uids: frozenset[str]) -> None:
+        """Bytes are counted by namespace and source while one of these versions is wanted."""
+        self._board.egress.keep(uids)
+
     async def _run(self, job: FetchJob) -> FetchOutcome:
         try:
             async with self._slots:
@@ -177,6 +186,8 @@ class FetchEngine:
     def _interrupt(self, job: JobState) -> None:
         for watch in self._watches:
             watch.interrupt_job(job)
+        if self._throttle is not None:
+            self._throttle.wake()
 
     def _start(self, name: str, body: Callable[[], None]) -> None:
         thread = threading.Thread(target=body, name=name, daemon=True)

@@ -44,6 +44,9 @@ class FetchJob:
     ca_bundle: str | None = None
     """PEM of the authorities to trust instead of the system's."""
 
+    namespace: str = ""
+    """Whom the received bytes are counted for."""
+
     @property
     def size_bytes(self) -> int:
         """Sum of the files' sizes."""

@@ -6,6 +6,7 @@ import http.client
 from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.content_check import SNIFF_BYTES
+from modelcache_agent.fetch.egress import name_source
 from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
 from modelcache_agent.fetch.s3_error import MAX_ERROR_BODY_BYTES
 from modelcache_agent.fetch.scheduler import StoppedError
@@ -59,7 +60,7 @@ class PartReader:
         Raises:
             RefusalError, StoppedError, RangesIgnoredError
         """
-        self._job, self._ask = job, ask
+        self._job, self._ask, self._source = job, ask, name_source(grant.url)
         self._counters.add("requests")
         self._watch.start_waiting()
         try:
@@ -105,11 +106,13 @@ class PartReader:
             RefusalError: the body ended early or stalled. StoppedError.
         """
         reply, watch = self._reply(), self._watch
-        filled, wanted = 0, len(view)
+        filled, allowed, wanted = 0, 0, len(view)
         watch.start_waiting()
         try:
             while filled < wanted:
-                count = reply.read_into(view[filled:])
+                if filled == allowed:
+                    allowed += watch.await_turn(wanted - filled)
+                count = reply.read_into(view[filled:allowed])
                 if count == 0:
                     break
                 filled += count
@@ -118,7 +121,7 @@ class PartReader:
             raise self._broken(error, self._came(offset + filled)) from None
         finally:
             watch.stop_waiting()
-            self._counters.add("network_bytes", filled)
+            self._counters.add_received(self._job.spec, self._source, filled)
         if filled < wanted:
             raise self._broken(None, self._came(offset + filled))
         self._raise_if_stopped()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from modelcache_agent.fetch.clock import Clock
     from modelcache_agent.fetch.job_state import JobState
+    from modelcache_agent.fetch.throttle import Throttle
 
 _MAX_TICK_SECONDS: Final = 1.0
 
@@ -25,12 +26,14 @@ _MAX_TICK_SECONDS: Final = 1.0
 class StreamWatch:
     """What one stream is doing on the network. Its stream sets it, the watch thread reads it."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, throttle: Throttle | None = None) -> None:
         self._clock = clock
+        self._throttle = throttle
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._job: JobState | None = None
         self._since: float | None = None
+        self._held_back_since: float | None = None
         self._received_then = 0
         self.received = 0
         self.was_stalled = False
@@ -66,6 +69,26 @@ class StreamWatch:
         with self._lock:
             self._since = None
 
+    def await_turn(self, wanted: int) -> int:
+        """How many bytes may be read now under the cap on bandwidth; 0 if the job was stopped.
+
+        A stream that waits for its turn is not stalled: its window stands still meanwhile.
+        """
+        if self._throttle is None:
+            return wanted
+        with self._lock:
+            self._held_back_since = self._clock.monotonic()
+        try:
+            return self._throttle.take(wanted, self._is_stopped)
+        finally:
+            with self._lock:
+                if self._since is not None:
+                    self._since += self._clock.monotonic() - self._held_back_since
+                self._held_back_since = None
+
+    def _is_stopped(self) -> bool:
+        return self._job is not None and self._job.is_stopped
+
     def interrupt_job(self, job: JobState) -> None:
         """Wake the stream if it works for this job."""
         with self._lock:
@@ -75,7 +98,7 @@ class StreamWatch:
     def interrupt_if_stalled(self, now: float, policy: StallPolicy) -> None:
         """Wake the stream if the window passed with too few bytes; else begin a new window."""
         with self._lock:
-            if self._since is None:
+            if self._since is None or self._held_back_since is not None:
                 return
             elapsed = now - self._since
             if elapsed < policy.window_seconds:

@@ -16,6 +16,7 @@ def test_defaults():
     config = parse_config(NEEDED, {})
     assert config.store == Path("/store")
     assert (config.capacity, config.kubeconfig, config.node_name) == (None, None, None)
+    assert config.max_bandwidth is None
     assert (config.lease_interval, config.relabel_interval) == (60.0, 1800.0)
     assert (config.streams, config.max_models, config.metrics_port) == (4, 2, 9404)
     assert (config.namespace, config.log_level) == ("modelcache-system", "info")
@@ -47,6 +48,7 @@ def test_the_environment_alone_is_enough():
     ("arguments", "read"),
     [
         (["--capacity=10Gi"], {"capacity": 10 << 30}),
+        (["--max-bandwidth=1.5Gi"], {"max_bandwidth": 3 << 29}),
         (["--require-mountpoint"], {"require_mountpoint": True}),
         (["--require-mountpoint=false"], {"require_mountpoint": False}),
         (["--lease-interval=500ms"], {"lease_interval": 0.5}),
@@ -71,6 +73,9 @@ def test_good_values(arguments, read):
         (["--capacity=0"], r"--capacity: 0 bytes hold nothing"),
         (["--streams=0"], r"--streams: '0' is not a whole number from 1 to 64"),
         (["--max-models=x"], r"--max-models: 'x'"),
+        (["--max-bandwidth=fast"], r"--max-bandwidth: 'fast' is not a number of bytes.*500Mi"),
+        (["--max-bandwidth=500Mbit"], r"--max-bandwidth: '500Mbit'"),
+        (["--max-bandwidth=0"], r"--max-bandwidth: '0' bytes a second are too few.*leave it out"),
         (["--lease-interval=soon"], r"--lease-interval: 'soon' is not a duration.*60s"),
         (["--lease-interval=0s"], r"--lease-interval"),
         (["--operator-url=http://o"], r"--operator-url: 'http://o' is not an https://"),

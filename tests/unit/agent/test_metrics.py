@@ -8,6 +8,7 @@ from modelcache_agent.adapters.prometheus import PrometheusMetrics
 from modelcache_agent.decide.actions import EntryView
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.fetch import FetchCounters
+from modelcache_agent.fetch.egress import EgressBook
 from modelcache_api.names import EntryState, Reason
 
 
@@ -50,3 +51,18 @@ def test_C44_series_of_what_is_gone_vanish_and_no_label_is_free_text():
     assert len(samples) == base
     words = {value for _name, labels in samples for _key, value in labels}
     assert not any(word.startswith(("uid-", "text")) for word in words)
+
+
+def test_C44_bytes_are_counted_by_namespace_and_source_while_the_entry_is_there():
+    book = EgressBook()
+    book.add("uid-1", "team", "https://s3.example", 7)
+    metrics = PrometheusMetrics(lambda: FetchCounters(egress=book.snapshot()), book.keep)
+    view = EntryView("uid-1", EntryState.CACHED, Reason.CACHED)
+    metrics.observe((view,), Ledger(100), 0, 0)
+    series = (
+        "modelcache_agent_fetch_egress_bytes_total",
+        (("model_namespace", "team"), ("source", "https://s3.example")),
+    )
+    assert scrape(metrics)[series] == 7
+    metrics.observe((), Ledger(100), 0, 0)
+    assert series not in scrape(metrics)

@@ -53,6 +53,9 @@ volumes:
   - --grant-token-file=/var/run/secrets/modelcache/token
   - --streams={{ $fetch.streams | default 4 }}
   - --max-models={{ $fetch.maxModels | default 2 }}
+  {{- with $fetch.maxBandwidth }}
+  - --max-bandwidth={{ . }}
+  {{- end }}
   - --log-level={{ $values.agent.logLevel }}
   env:
   - name: NODE_NAME
