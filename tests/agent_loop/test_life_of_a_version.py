@@ -288,14 +288,19 @@ async def test_a_bug_costs_one_entry_its_turn_and_not_the_agent(bench, monkeypat
 async def test_health_and_metrics_are_served(bench):
     port = find_free_port()
     bench.offer("v1", MODEL)
-    bench.cluster.want(bench.entry("v1"))
+    bench.cluster.want(bench.entry("v1"), caches={"team-a/llama": "v1"})
     async with bench.started(f"--metrics-port={port}"), aiohttp.ClientSession() as session:
         await bench.until(lambda: bench.cluster.labels, "the label")
         for path, text in (("/healthz", "ok"), ("/readyz", "ok")):
             async with session.get(f"http://127.0.0.1:{port}{path}") as answer:
                 assert (answer.status, (await answer.text()).strip()) == (200, text)
         async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
-            assert 'modelcache_agent_entries{state="Cached"} 1.0' in await answer.text()
+            text = await answer.text()
+        assert 'modelcache_agent_entries{state="Cached"} 1.0' in text
+        source = bench.objects.url("").removesuffix("/")
+        series = f'fetch_egress_bytes_total{{model_namespace="team-a",source="{source}"}}'
+        counted = text.partition(f"{series} ")[2].partition("\n")[0]
+        assert float(counted) == sum(map(len, MODEL.values()))
 
 
 def find_free_port() -> int:
