@@ -22,7 +22,12 @@ from modelcache_api.v1alpha1.model_cache import (
     Placement,
     TrackSpec,
 )
-from modelcache_api.v1alpha1.model_version import ModelVersionSpec, ModelVersionStatus, Source
+from modelcache_api.v1alpha1.model_version import (
+    ModelVersionSpec,
+    ModelVersionStatus,
+    OnSourceGone,
+    Source,
+)
 from modelcache_operator.decide.eligibility import Demand
 from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.node_book import NodeBook, make_node_book
@@ -149,6 +154,7 @@ def make_version(
     namespace: str = "search",
     resolved: bool = True,
     spec_digest: str | None = None,
+    on_source_gone: OnSourceGone = OnSourceGone.KEEP,
     generation: int = 1,
     is_deleted: bool = False,
     **status: Any,
@@ -160,7 +166,10 @@ def make_version(
         Uid(uid),
         generation,
         ModelVersionSpec(
-            model="test/model", source=Source(uri="s3://models/m"), digest=spec_digest
+            model="test/model",
+            source=Source(uri="s3://models/m"),
+            digest=spec_digest,
+            on_source_gone=on_source_gone,
         ),
         ModelVersionStatus(**status),
         is_deleted,

@@ -108,11 +108,13 @@ VOLUME_STATUS_FILE: Final = "status.json"
 
 
 class Condition(StrEnum):
-    """Condition types, as kstatus reads them."""
+    """Condition types; the first three as kstatus reads them."""
 
     READY = "Ready"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
+    # Of ModelVersions: the source is what it was when resolved. Unknown while it does not answer.
+    SOURCE_CURRENT = "SourceCurrent"
 
 
 class Tier(StrEnum):

@@ -16,6 +16,7 @@ from modelcache_operator.ports.manifests import Manifests
 from modelcache_operator.ports.sources import Sources
 from modelcache_operator.ports.telling import EventSink
 from modelcache_operator.ports.world import ObservedWorld
+from modelcache_operator.rechecking import Rechecker
 from modelcache_operator.reconcile import Reconciler
 from modelcache_operator.reconcilers.caches import CacheReconciler
 from modelcache_operator.reconcilers.nodes import NodeReconciler
@@ -30,7 +31,7 @@ from modelcache_operator.workqueue import WorkQueue
 
 @dataclass(frozen=True, slots=True)
 class CoreParts:
-    """What the core needs. `resolve_queue` holds nothing but versions to be listed."""
+    """What the core needs. The last two queues hold nothing but versions to be listed."""
 
     world: ObservedWorld
     clock: Clock
@@ -40,6 +41,7 @@ class CoreParts:
     manifests: Manifests
     queue: Adder
     resolve_queue: WorkQueue
+    recheck_queue: WorkQueue
     uniform: Callable[[float, float], float]
 
 
@@ -59,6 +61,7 @@ class Core:
     memory: Memory
     router: Router
     resolver: Resolver
+    rechecker: Rechecker
     reconciler: Reconciler
 
 
@@ -77,12 +80,23 @@ def make_core(parts: CoreParts, times: CoreTimes) -> Core:
         parts.uniform,
         parts.queue.add,
     )
+    rechecker = Rechecker(
+        world,
+        parts.sources,
+        parts.manifests,
+        clock,
+        parts.recheck_queue,
+        parts.uniform,
+        parts.queue.add,
+    )
     taints = TaintWarden(world, memory, writer, clock, times.node_ready_timeout_seconds)
     reconciler = Reconciler(
-        VersionReconciler(world, memory, writer, events, clock, resolver, parts.manifests),
+        VersionReconciler(
+            world, memory, writer, events, clock, resolver, rechecker, parts.manifests
+        ),
         CacheReconciler(world, memory, router, writer, events, clock),
         NodeReconciler(world, memory, router, writer, events, clock, taints),
         OrphanSweep(world, parts.manifests),
         PodReconciler(world, memory, writer, events, clock, times.gate_timeout_seconds),
     )
-    return Core(memory, router, resolver, reconciler)
+    return Core(memory, router, resolver, rechecker, reconciler)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from modelcache_operator.assignments import Assignments
-from modelcache_operator.decide.pin import describe_conflict
+from modelcache_operator.decide.withdrawal import describe_withdrawal
 from modelcache_operator.decide.world import ModelCacheView, ModelVersionView, ObjectKey, Uid
 from modelcache_operator.ports.world import ObservedWorld
 
@@ -43,4 +43,4 @@ def _named_key(cache: ModelCacheView) -> ObjectKey:
 
 
 def _may_be_held(version: ModelVersionView) -> bool:
-    return version.status.source_digest is not None and describe_conflict(version) is None
+    return version.status.source_digest is not None and describe_withdrawal(version) is None

@@ -13,6 +13,7 @@ from modelcache_operator.decide.world import AgentLeaseView
 from modelcache_operator.keys import node_key
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.world import ObservedWorld
+from modelcache_operator.rechecking import Rechecker
 from modelcache_operator.reconcile import Reconciler
 from modelcache_operator.resolving import Resolver
 from modelcache_operator.routing import Router
@@ -24,6 +25,7 @@ _log = logging.getLogger(__name__)
 _LOOK_AGAIN_SECONDS: Final = 600.0
 # Listings that run at once: each is a connection and up to 10,000 files in memory.
 _RESOLVERS: Final = 4
+_RECHECKERS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Term:
     router: Router
     reconciler: Reconciler
     resolver: Resolver
+    rechecker: Rechecker
     workers: int
     list_everything: Callable[[], Awaitable[None]]
     list_leases: Callable[[], Awaitable[None]]
@@ -50,6 +53,7 @@ class Term:
         # What another leader wrote a moment ago must be seen before anything is decided.
         await self.list_everything()
         self.memory.begin_term(self.world)
+        self.rechecker.begin_term()
         self._leases_known.clear()
         self.subscribe(self.router.on_change)
         try:
@@ -62,6 +66,7 @@ class Term:
             self.unsubscribe(self.router.on_change)
             self.queue.clear()
             self.resolver.queue.clear()
+            self.rechecker.queue.clear()
             _log.info("not leading any more")
 
     def on_leases(self, leases: tuple[AgentLeaseView, ...]) -> None:
@@ -84,6 +89,7 @@ class Term:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.queue.run(self.reconciler.reconcile, self.workers))
             group.create_task(self.resolver.queue.run(self.resolver.reconcile, _RESOLVERS))
+            group.create_task(self.rechecker.queue.run(self.rechecker.reconcile, _RECHECKERS))
 
     async def _look_again(self) -> None:
         while True:

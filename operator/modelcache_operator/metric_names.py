@@ -16,5 +16,6 @@ IS_LEADER: Final = "modelcache_operator_is_leader"
 # One series for each object that exists; they vanish with it.
 CACHE_READY: Final = "modelcache_cache_ready"
 CACHE_COPIES: Final = "modelcache_cache_copies"
+VERSION_SOURCE: Final = "modelcache_version_source"
 VERSION_READY: Final = "modelcache_version_ready"
 NODE_READY: Final = "modelcache_node_ready"

@@ -220,7 +220,6 @@ class _Program:
     def _make_term(self, sources: Sources, manifests: Manifests) -> Term:
         config, cache, queue = self._config, self._cache, self._queue
         events = KubeEvents(self._kube, instance=config.identity, monotonic=self._clock.monotonic)
-        resolve_queue = WorkQueue(self._metrics, uniform=random.uniform)
         core = make_core(
             CoreParts(
                 cache,
@@ -230,7 +229,8 @@ class _Program:
                 sources,
                 manifests,
                 queue,
-                resolve_queue,
+                WorkQueue(self._metrics, uniform=random.uniform),
+                WorkQueue(self._metrics, uniform=random.uniform),
                 random.uniform,
             ),
             CoreTimes(
@@ -254,6 +254,7 @@ class _Program:
             core.router,
             core.reconciler,
             core.resolver,
+            core.rechecker,
             config.workers,
             list_everything=self._relister.list_all,
             list_leases=lister.run,

@@ -38,5 +38,6 @@ class Reconciler:
                 return await self.pods.reconcile(key.object_key)
             case KeyKind.SWEEP:
                 self.versions.resolver.forget_gone()
+                self.versions.rechecker.forget_gone()
                 return await self.orphans.reconcile()
         assert_never(key.kind)

@@ -26,7 +26,7 @@ from modelcache_operator.workqueue import Requeue, WorkQueue
 _log = logging.getLogger(__name__)
 
 # Sources keep deadlines of their own, up to five minutes; this one is for what has none.
-_RESOLVE_SECONDS: Final = 320.0
+RESOLVE_SECONDS: Final = 320.0
 _FIRST_RETRY_SECONDS: Final = 2.0
 # Only a changed object, Secret or allow-list can help: look now and then.
 _SLOW_RETRY_SECONDS: Final = 60.0
@@ -124,7 +124,7 @@ class Resolver:
 
     async def _attempt(self, version: ModelVersionView, failures: int) -> _Attempt:
         try:
-            async with asyncio.timeout(_RESOLVE_SECONDS):
+            async with asyncio.timeout(RESOLVE_SECONDS):
                 manifest = await self.sources.resolve(version)
             _check_unchanged(version, manifest)
         except SourceError as error:

@@ -200,14 +200,14 @@ class Router:
 
 
 def _traits_for_dependants(view: View | None) -> object:
-    """All but the count of nodes, which moves with each copy and concerns nobody else.
+    """All but what moves by itself and concerns nobody else.
 
-    Of the spec the pin alone: whether the bytes are wanted hangs on it.
+    Of the spec only what decides whether the bytes are wanted.
     """
     if not isinstance(view, ModelVersionView):
         return None
-    status = view.status.model_copy(update={"nodes": None})
-    return view.uid, view.is_deleted, view.spec.digest, status
+    status = view.status.model_copy(update={"nodes": None, "last_check_time": None})
+    return view.uid, view.is_deleted, view.spec.digest, view.spec.on_source_gone, status
 
 
 def _meaning(view: View | None) -> object:

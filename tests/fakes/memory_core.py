@@ -51,11 +51,14 @@ _KINDS = {
 
 
 class MemoryClock:
+    """`offset` is what somebody has set the wall clock wrong by."""
+
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.offset = timedelta()
 
     def now(self):
-        return NOW + timedelta(seconds=int(self.seconds))
+        return NOW + timedelta(seconds=int(self.seconds)) + self.offset
 
     def monotonic(self) -> float:
         return self.seconds
@@ -128,7 +131,7 @@ class MemoryCore:
         self.world = world
         self.cache = world.cache
         self.clock = world.clock
-        self.queue, self.resolve_queue = KeySet(), KeySet()
+        self.queue, self.resolve_queue, self.recheck_queue = KeySet(), KeySet(), KeySet()
         parts = CoreParts(
             self.cache,
             self.clock,
@@ -138,17 +141,20 @@ class MemoryCore:
             world.manifests,
             self.queue,
             self.resolve_queue,
+            self.recheck_queue,
             lambda _low, _high: 1.0,
         )
         core = make_core(parts, CoreTimes(LivenessLimits.of(300), 30.0, 300.0))
         self.memory, self.router = core.memory, core.router
         self.resolver, self.reconciler = core.resolver, core.reconciler
+        self.rechecker = core.rechecker
         self.agents = core.memory.agents
         self.runs: Counter[str] = Counter()
 
     def begin(self) -> None:
         """A term of leadership begins, as in `leading.Term`."""
         self.memory.begin_term(self.cache)
+        self.rechecker.begin_term()
         self.cache.subscribe(self.router.on_change)
         self.list_leases()
         self.router.look_at_everything()
@@ -172,6 +178,8 @@ class MemoryCore:
                 await self.reconciler.reconcile(key)
             elif self.resolve_queue.keys:
                 await self.resolver.reconcile(self.resolve_queue.pop())
+            elif self.recheck_queue.keys:
+                await self.rechecker.reconcile(self.recheck_queue.pop())
             elif not self.world.agents_act():
                 return
         raise AssertionError(f"it never settles; {self.queue.keys}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
@@ -22,6 +23,8 @@ from modelcache_api.v1alpha1.base import (
 Glob = Annotated[str, Field(min_length=1, max_length=256)]
 Globs = Annotated[tuple[Glob, ...], Field(max_length=64), ListType("atomic")]
 
+_INTERVAL_PATTERN: Final = "^[0-9]{1,6}[smh]$"
+
 
 class Addressing(StrEnum):
     """How a bucket is named in a request."""
@@ -29,6 +32,13 @@ class Addressing(StrEnum):
     AUTO = "Auto"
     PATH = "Path"
     VIRTUAL = "Virtual"
+
+
+class OnSourceGone(StrEnum):
+    """What becomes of verified copies once their source is gone."""
+
+    KEEP = "Keep"
+    DROP = "Drop"
 
 
 class BundleKind(StrEnum):
@@ -115,6 +125,25 @@ class Source(ApiModel):
             )
         ),
     ] = None
+    recheck_interval: Annotated[
+        str,
+        Field(
+            max_length=7,
+            description=(
+                "How often the source is listed again to see whether it is still the same, from "
+                "10s to 720h. Not done while spec.digest, or a commit in the URI, pins the content."
+            ),
+        ),
+        Matches(
+            _INTERVAL_PATTERN,
+            "source.recheckInterval must be a whole number of s, m or h, e.g. 24h",
+        ),
+        Rule(
+            f"!self.matches(r'{_INTERVAL_PATTERN}')"
+            " || (duration(self) >= duration('10s') && duration(self) <= duration('720h'))",
+            "source.recheckInterval must be from 10s to 720h",
+        ),
+    ] = "24h"
 
 
 class ModelVersionSpec(ApiModel):
@@ -177,6 +206,15 @@ class ModelVersionSpec(ApiModel):
             )
         ),
     ] = None
+    on_source_gone: Annotated[
+        OnSourceGone,
+        Field(
+            description=(
+                "What becomes of copies once the source is gone: Keep leaves verified ones in "
+                "service, Drop takes them from the nodes."
+            )
+        ),
+    ] = OnSourceGone.KEEP
 
 
 class NodeCounts(ApiModel):
@@ -211,6 +249,15 @@ class ModelVersionStatus(ApiModel):
     ] = None
     size: Annotated[str | None, Field(max_length=16, description="sizeBytes for people.")] = None
     files: Annotated[Count | None, Field(description="Number of selected files.")] = None
+    last_check_time: Annotated[
+        datetime | None,
+        Field(
+            description=(
+                "A time at which the source answered and was as SourceCurrent says. Not written "
+                "more than once an hour while nothing changes."
+            )
+        ),
+    ] = None
     nodes: Annotated[
         NodeCounts | None, Field(description="Live nodes that hold a verified copy.")
     ] = None
@@ -222,7 +269,13 @@ class ModelVersionStatus(ApiModel):
         ),
     ] = None
     conditions: Annotated[
-        Conditions, Field(description="Ready means that the source has been resolved.")
+        Conditions,
+        Field(
+            description=(
+                "Ready means that the source has been resolved, SourceCurrent that it is still "
+                "the same."
+            )
+        ),
     ] = ()
 
 

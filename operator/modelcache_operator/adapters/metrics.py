@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from modelcache_api import names
-from modelcache_api.names import PATH_GRANTS, PATH_PROPOSALS
+from modelcache_api.names import PATH_GRANTS, PATH_PROPOSALS, Condition
 from modelcache_api.v1alpha1.base import ConditionStatus
 from modelcache_operator import metric_names as named
 from modelcache_operator.decide.events import find_condition
@@ -97,7 +97,7 @@ class _ObjectCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The state of every object that exists now."""
         yield from self._caches()
-        yield self._versions()
+        yield from self._versions()
         yield self._nodes()
         yield self._unreadable()
 
@@ -119,14 +119,23 @@ class _ObjectCollector(Collector):
         yield ready
         yield copies
 
-    def _versions(self) -> Metric:
+    def _versions(self) -> Iterator[Metric]:
         ready = GaugeMetricFamily(
             named.VERSION_READY, "1 if the ModelVersion is resolved.", labels=["namespace", "name"]
+        )
+        source = GaugeMetricFamily(
+            named.VERSION_SOURCE,
+            "1 for what the ModelVersion's source was found to be: Resolved, SourceChanged, ...",
+            labels=["namespace", "name", "reason"],
         )
         for version in self._world.model_versions():
             labels = [version.key.namespace, version.key.name]
             ready.add_metric(labels, _truth(version.status.conditions))
-        return ready
+            found = find_condition(version.status.conditions, Condition.SOURCE_CURRENT)
+            if found is not None:
+                source.add_metric([*labels, found.reason], 1.0)
+        yield ready
+        yield source
 
     def _nodes(self) -> Metric:
         ready = GaugeMetricFamily(named.NODE_READY, "1 if the agent is alive.", labels=["node"])

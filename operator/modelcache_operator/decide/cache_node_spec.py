@@ -11,8 +11,8 @@ from modelcache_api.names import EntryOrigin
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheRef, EntrySpec
 from modelcache_operator.decide.demand import DemandedCopy
 from modelcache_operator.decide.liveness import Liveness
-from modelcache_operator.decide.pin import describe_conflict
 from modelcache_operator.decide.placement import Books, tie_break
+from modelcache_operator.decide.withdrawal import describe_withdrawal
 from modelcache_operator.decide.world import ModelVersionView, NodeName, ObjectKey, Uid
 
 
@@ -33,8 +33,8 @@ def make_cache_node_spec(
 ) -> CacheNodeSpec:
     """The whole spec, sorted.
 
-    Versions that are not resolved have nothing to fetch yet, and those whose pin contradicts their
-    bytes have nothing to hold. ModelCaches that refer to one ModelVersion share an entry, which may
+    Versions that are not resolved have nothing to fetch yet, and those that are withdrawn have
+    nothing to hold. ModelCaches that refer to one ModelVersion share an entry, which may
     be evicted only if each of them allows it. What pods read besides is added, and may always be
     evicted: where their volumes are mounted the agent protects it.
 
@@ -85,7 +85,9 @@ def _make_entry(copy: PlacedCopy) -> EntrySpec | None:
     if isinstance(copy.version, EntrySpec):
         return copy.version.model_copy(update={"origin": EntryOrigin.PLACEMENT})
     status = copy.version.status
-    if status.source_digest is None or status.size_bytes is None or describe_conflict(copy.version):
+    if status.source_digest is None or status.size_bytes is None:
+        return None
+    if describe_withdrawal(copy.version) is not None:
         return None
     return EntrySpec(
         uid=copy.version.uid,

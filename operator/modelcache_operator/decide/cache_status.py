@@ -18,8 +18,8 @@ from modelcache_api.v1alpha1.model_cache import (
     TrackStatus,
 )
 from modelcache_operator.decide.copies import Copy, CopyTally
-from modelcache_operator.decide.pin import describe_conflict
 from modelcache_operator.decide.shortage import Shortage
+from modelcache_operator.decide.withdrawal import describe_withdrawal
 from modelcache_operator.decide.world import ModelCacheView, ModelVersionView
 
 STABLE_TRACK: Final = "stable"
@@ -110,7 +110,7 @@ def _make_track(facts: CacheFacts) -> TrackStatus:
         model_version=name,
         uid=facts.version.uid,
         content_digest=status.content_digest,
-        node_label_key=None if describe_conflict(facts.version) else status.node_label_key,
+        node_label_key=None if describe_withdrawal(facts.version) else status.node_label_key,
     )
 
 
@@ -146,9 +146,9 @@ def _judge_version(facts: CacheFacts) -> _Outlook | None:
     if facts.version is None:
         message = f"there is no ModelVersion {name} in this namespace: create it"
         return _Outlook(Reason.MODEL_VERSION_NOT_FOUND, message, is_stuck=True)
-    if conflict := describe_conflict(facts.version):
-        message = f"ModelVersion {name}: {conflict}"
-        return _Outlook(Reason.DIGEST_MISMATCH, message, is_stuck=True)
+    if withdrawal := describe_withdrawal(facts.version):
+        reason, why = withdrawal
+        return _Outlook(reason, f"ModelVersion {name}: {why}", is_stuck=True)
     if facts.version.status.source_digest is not None:
         return None
     conditions = {item.type: item for item in facts.version.status.conditions}

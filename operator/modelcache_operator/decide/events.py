@@ -51,7 +51,9 @@ def version_events(
     regarding = Regarding(
         names.KIND_MODEL_VERSION, version.key.namespace, version.key.name, version.uid
     )
-    return _tell_transition(regarding, version.status.conditions, became)
+    told = _tell_transition(regarding, version.status.conditions, became)
+    of_source = _tell_source(regarding, version.status.conditions, became)
+    return (*told, *(note for note in of_source if note.reason not in {n.reason for n in told}))
 
 
 def cache_events(cache: ModelCacheView, became: Sequence[ConditionStatus]) -> tuple[EventNote, ...]:
@@ -86,6 +88,19 @@ def _tell_transition(
         return ()
     is_warning = (new.status != "True" and not is_moving) or new.reason == Reason.DEGRADED
     return (EventNote(regarding, is_warning, new.reason, new.message or new.reason),)
+
+
+def _tell_source(
+    regarding: Regarding, was: Sequence[ConditionStatus], became: Sequence[ConditionStatus]
+) -> tuple[EventNote, ...]:
+    """One Event if the source is another than before; that it is as resolved is no news."""
+    old = find_condition(was, Condition.SOURCE_CURRENT)
+    new = find_condition(became, Condition.SOURCE_CURRENT)
+    if new is None or (old is None and new.status == "True"):
+        return ()
+    if old is not None and (old.status, old.reason) == (new.status, new.reason):
+        return ()
+    return (EventNote(regarding, new.status != "True", new.reason, new.message),)
 
 
 def find_condition(

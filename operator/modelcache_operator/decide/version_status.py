@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from modelcache_api.conditions import Verdict, merge_conditions
 from modelcache_api.labels import make_node_label_key
 from modelcache_api.names import Condition, Reason
 from modelcache_api.quantities import format_bytes
-from modelcache_api.v1alpha1.model_version import ModelVersionStatus, NodeCounts
+from modelcache_api.v1alpha1.base import ConditionStatus
+from modelcache_api.v1alpha1.model_version import ModelVersionStatus, NodeCounts, OnSourceGone
 from modelcache_operator.decide.pin import describe_pin_conflict
+from modelcache_operator.decide.source_check import SourceFinding
+from modelcache_operator.decide.withdrawal import DROPPED
 from modelcache_operator.decide.world import ModelVersionView
+
+# First words of what is said of a source that is gone; the rest is what was found.
+_KEEPING: Final = "verified copies stay, as spec.onSourceGone says: "
+_DROPPING: Final = f"{DROPPED}: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +50,19 @@ class KnownContent:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceCheck:
+    """What is known of a resolved version's source since, and when it last answered so."""
+
+    finding: SourceFinding
+    checked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class VersionFacts:
     """What the status of one ModelVersion is computed from. `source` None: not listed yet.
 
-    `loss` says why the list of a resolved version's files is gone and cannot be restored.
+    `loss` says why the list of a resolved version's files is gone and cannot be restored. `check`
+    is None where the source is not looked at again, or has not been yet.
     """
 
     version: ModelVersionView
@@ -52,6 +70,7 @@ class VersionFacts:
     content: KnownContent | None
     nodes_on_disk: int
     loss: RefusedSource | None = None
+    check: SourceCheck | None = None
 
 
 def source_in_status(version: ModelVersionView) -> ResolvedSource | None:
@@ -70,13 +89,32 @@ def content_in_status(version: ModelVersionView) -> KnownContent | None:
     return KnownContent(status.content_digest, status.content_manifest_digest)
 
 
+def check_in_status(version: ModelVersionView) -> SourceCheck | None:
+    """What an earlier check found."""
+    told = _find_source_current(version.status.conditions)
+    if told is None:
+        return None
+    is_current = {"True": True, "False": False}.get(told.status)
+    message = told.message.removeprefix(_KEEPING).removeprefix(_DROPPING)
+    try:
+        finding = SourceFinding(is_current, Reason(told.reason), message)
+    except ValueError:
+        return None
+    return SourceCheck(finding, version.status.last_check_time)
+
+
+def _find_source_current(conditions: Iterable[ConditionStatus]) -> ConditionStatus | None:
+    return next((item for item in conditions if item.type == Condition.SOURCE_CURRENT), None)
+
+
 def make_version_status(facts: VersionFacts, now: datetime) -> ModelVersionStatus:
     """The whole status. Equal facts give an equal status, whatever `now` is."""
     version = facts.version
     source = facts.source if isinstance(facts.source, ResolvedSource) else None
     content = facts.content if source else None
+    check = facts.check if source else None
     label_key = None
-    if content and _pin_conflict(facts) is None:
+    if content and _pin_conflict(facts) is None and not _is_dropped(facts):
         label_key = make_node_label_key(
             version.key.namespace, version.key.name, content.content_digest
         )
@@ -88,6 +126,7 @@ def make_version_status(facts: VersionFacts, now: datetime) -> ModelVersionStatu
         size_bytes=source.size_bytes if source else None,
         size=format_bytes(source.size_bytes) if source else None,
         files=source.files if source else None,
+        last_check_time=check.checked_at if check else None,
         nodes=NodeCounts(disk=facts.nodes_on_disk) if source else None,
         node_label_key=label_key,
         conditions=merge_conditions(
@@ -98,7 +137,7 @@ def make_version_status(facts: VersionFacts, now: datetime) -> ModelVersionStatu
 
 def _make_verdicts(facts: VersionFacts) -> tuple[Verdict, ...]:
     ready, moving, stuck, reason, message = _judge(facts)
-    return tuple(
+    verdicts = tuple(
         Verdict(kind, status, reason, message)
         for kind, status in (
             (Condition.READY, ready),
@@ -106,6 +145,14 @@ def _make_verdicts(facts: VersionFacts) -> tuple[Verdict, ...]:
             (Condition.STALLED, stuck),
         )
     )
+    if facts.check is None or not isinstance(facts.source, ResolvedSource):
+        return verdicts
+    finding = facts.check.finding
+    message = finding.message
+    if finding.is_gone:
+        message = f"{_DROPPING if _is_dropped(facts) else _KEEPING}{message}"
+    told = Verdict(Condition.SOURCE_CURRENT, finding.is_current, finding.reason, message)
+    return (*verdicts, told)
 
 
 def _judge(facts: VersionFacts) -> tuple[bool, bool, bool, Reason, str]:
@@ -118,11 +165,19 @@ def _judge(facts: VersionFacts) -> tuple[bool, bool, bool, Reason, str]:
         return False, not stuck, stuck, source.reason, source.message
     if conflict := _pin_conflict(facts):
         return False, False, True, Reason.DIGEST_MISMATCH, conflict
+    if _is_dropped(facts) and facts.check is not None:
+        message = f"{DROPPED}: {facts.check.finding.message}"
+        return False, False, True, Reason.SOURCE_GONE, message
     if facts.loss is not None:
         stuck = facts.loss.needs_help
         return False, not stuck, stuck, facts.loss.reason, facts.loss.message
     size = format_bytes(source.size_bytes)
     return True, False, False, Reason.RESOLVED, f"{source.files} files, {size}"
+
+
+def _is_dropped(facts: VersionFacts) -> bool:
+    is_gone = facts.check is not None and facts.check.finding.is_gone
+    return is_gone and facts.version.spec.on_source_gone is OnSourceGone.DROP
 
 
 def _pin_conflict(facts: VersionFacts) -> str | None:

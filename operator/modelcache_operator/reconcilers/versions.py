@@ -24,6 +24,7 @@ from modelcache_operator.ports.cluster import ClusterWriter
 from modelcache_operator.ports.manifests import ManifestDamagedError, Manifests
 from modelcache_operator.ports.telling import EventSink
 from modelcache_operator.ports.world import ObservedWorld
+from modelcache_operator.rechecking import Rechecker
 from modelcache_operator.resolving import Resolver
 from modelcache_operator.workqueue import Requeue
 
@@ -35,7 +36,7 @@ _CONTENT_RETRY_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class VersionReconciler:
-    """Resolution itself is the Resolver's, which calls back through the queue."""
+    """Looking at sources is the Resolver's and the Rechecker's, which call back by the queue."""
 
     world: ObservedWorld
     memory: Memory
@@ -43,6 +44,7 @@ class VersionReconciler:
     events: EventSink
     clock: Clock
     resolver: Resolver
+    rechecker: Rechecker
     manifests: Manifests
 
     async def reconcile(self, key: ObjectKey) -> Requeue:
@@ -74,7 +76,14 @@ class VersionReconciler:
             book.has_live_agent and book.has_verified(version.uid)
             for book in self._holders(version)
         )
-        facts = VersionFacts(version, source, content, nodes, self.resolver.loss(version))
+        facts = VersionFacts(
+            version,
+            source,
+            content,
+            nodes,
+            self.resolver.loss(version),
+            self.rechecker.current(version, source),
+        )
         status = make_version_status(facts, self.clock.now())
         if await self.writer.put_version_status(version, status):
             self.events.publish(version_events(version, status.conditions))

@@ -26,6 +26,7 @@ BEGINNINGS: dict[Path, str] = {
 }
 # A pattern fixes the length, or only one item is possible: there is nothing to accept at the bound.
 FIXED = {"digest", "sourceDigest", "contentDigest", "contentManifestDigest", "status", "tiers"}
+FIXED |= {"recheckInterval"}
 
 
 def schemas() -> dict[str, Any]:

@@ -19,6 +19,7 @@ STABLE = ("spec", "stable", "modelVersion")
 URI = ("spec", "source", "uri")
 ENDPOINT = ("spec", "source", "endpoint")
 REGION = ("spec", "source", "region")
+INTERVAL = ("spec", "source", "recheckInterval")
 COPIES = ("spec", "placement", "copies")
 MIN_READY = ("spec", "placement", "minReady")
 SELECTOR = ("spec", "placement", "nodeSelector")
@@ -35,6 +36,8 @@ ACCEPTED = [
     pytest.param(VERSION, REGION, "us-gov-west-1", id="a region"),
     pytest.param(VERSION, ("spec", "model"), "meta-llama/Llama-3.1-8B", id="a model id"),
     pytest.param(VERSION, ("spec", "digest"), DIGEST, id="a digest"),
+    pytest.param(VERSION, INTERVAL, "10s", id="the shortest interval"),
+    pytest.param(VERSION, INTERVAL, "720h", id="the longest interval"),
     pytest.param(VERSION, SECRET, "a.b-c." + "d" * 240, id="a long name of a Secret"),
     pytest.param(CACHE, STABLE, "minilm.v1-2", id="a version's name"),
     pytest.param(CACHE, COPIES, 5000, id="the most copies"),
@@ -62,6 +65,10 @@ REFUSED = [
     pytest.param(VERSION, REGION, "EU west", "us-east-1", id="no region"),
     pytest.param(VERSION, ("spec", "model"), "/absolute", "organisation/name", id="no model id"),
     pytest.param(VERSION, ("spec", "digest"), "sha256:AB", "64 lower-case hex", id="no digest"),
+    pytest.param(VERSION, INTERVAL, "1d", "whole number of s, m or h", id="an interval in days"),
+    pytest.param(VERSION, INTERVAL, "-1h", "whole number of s, m or h", id="an interval below 0"),
+    pytest.param(VERSION, INTERVAL, "9s", "from 10s to 720h", id="too short an interval"),
+    pytest.param(VERSION, INTERVAL, "721h", "from 10s to 720h", id="too long an interval"),
     pytest.param(VERSION, SECRET, "../other/secrets/x", "name of an object", id="a path out"),
     pytest.param(VERSION, BUNDLE, "a/status", "name of an object", id="a path in"),
     pytest.param(CACHE, STABLE, "Minilm V1", "name of an object", id="no name of a version"),
@@ -145,6 +152,8 @@ TRANSPORT = [
     pytest.param(("spec", "source", "addressing"), "Virtual", id="addressing"),
     pytest.param(("spec", "source", "credentialsSecretRef"), None, id="credentials"),
     pytest.param(("spec", "source", "caBundleRef", "key"), "x", id="CA bundle"),
+    pytest.param(INTERVAL, "90m", id="interval of checks"),
+    pytest.param(("spec", "onSourceGone"), "Keep", id="what becomes of copies without a source"),
 ]
 
 

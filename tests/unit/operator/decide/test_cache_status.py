@@ -51,7 +51,8 @@ def verdict(status, kind=Condition.READY):
 
 
 def outlook(status):
-    flags = {kind: verdict(status, kind)[0] for kind in Condition}
+    kinds = (Condition.READY, Condition.RECONCILING, Condition.STALLED)
+    flags = {kind: verdict(status, kind)[0] for kind in kinds}
     return (
         flags[Condition.READY],
         flags[Condition.RECONCILING],
