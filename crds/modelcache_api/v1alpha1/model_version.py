@@ -302,6 +302,12 @@ class ModelVersion(Kind):
         ),
         Column("Digest", ".status.contentDigest", description="Content digest.", priority=1),
         Column("Source", ".spec.source.uri", description="Where it comes from.", priority=1),
+        Column(
+            "SourceState",
+            '.status.conditions[?(@.type=="SourceCurrent")].reason',
+            description="Resolved while the source is what it was; else why it is not.",
+            priority=1,
+        ),
         Column("Age", ".metadata.creationTimestamp", "date", "Time since creation."),
     )
     rules: ClassVar[tuple[Rule, ...]] = (

@@ -20,7 +20,10 @@ FILES = sorted(CRDS.glob("modelcache.io_*.yaml"))
 
 # All that the schema adds to a spec.
 DEFAULTS = {
-    "ModelVersion": {"source": {"addressing": "Auto"}},
+    "ModelVersion": {
+        "source": {"addressing": "Auto", "recheckInterval": "24h"},
+        "onSourceGone": "Keep",
+    },
     "ModelCache": {"placement": {"copies": 1, "minReady": 1}},
     "CacheNode": {},
 }

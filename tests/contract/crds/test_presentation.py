@@ -46,7 +46,7 @@ async def test_columns(hand, crds, kind, head, row):
 def test_wide_shows_the_message(crds):
     head = crds.kubectl("get", "mcache,mver", "-A", "-o", "wide", "--ignore-not-found")
     columns = [c.name for kind in KINDS for c in kind.columns if c.priority]
-    assert columns == ["Digest", "Source", "Ready", "Message"]
+    assert columns == ["Digest", "Source", "SourceState", "Ready", "Message"]
     assert not head or "MESSAGE" in head
 
 

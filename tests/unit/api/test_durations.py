@@ -14,5 +14,5 @@ def test_a_duration_is_seconds(text, seconds):
 
 @pytest.mark.parametrize("text", ["", "24", "h", "1d", "-1h", "1h30m", " 1h", "1h\n"])
 def test_anything_else_is_refused_with_the_cure(text):
-    with pytest.raises(ValueError, match="write a whole number of s, m or h, e.g. 24h"):
+    with pytest.raises(ValueError, match="write a whole number of s, m or h"):
         parse_duration(text)
