@@ -12,12 +12,17 @@ from typing import Annotated
 
 import typer
 
+from modelcache_api.conditions import truncate
 from modelcache_cli.affinity import AffinityRequest, fetch_affinity
 from modelcache_cli.cluster import ClusterChoice, open_cluster
 from modelcache_cli.errors import CliError
 from modelcache_cli.inject import inject_text, open_lookup
+from modelcache_cli.new_version import fetch_new_version
 from modelcache_cli.output import Format, render
+from modelcache_cli.verify import describe, find_problem, observe_version
 from modelcache_kube import KubeError
+from modelcache_kube.timestamps import utc_now
+from modelcache_operator.decide.world import ObjectKey
 from modelcache_operator.injection import InjectionSettings
 
 _WAIT_IMAGE = f"modelcache-agent:{installed_version('modelcache')}"
@@ -111,6 +116,63 @@ def inject(
         return injected.text
 
     print(_run(work()), end="")
+
+
+@app.command("new-version")
+def new_version(
+    name: Annotated[str, typer.Argument(help="Name of the ModelVersion to copy.")],
+    new_name: Annotated[str, typer.Option("--as", help="Name of the new ModelVersion.")],
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Default: the context's namespace.")
+    ] = None,
+    output: Annotated[Format, typer.Option("--output", "-o", help="yaml or json.")] = Format.YAML,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Default: KUBECONFIG, then ~/.kube/config.")
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+) -> None:
+    """Print a copy of a ModelVersion under another name, for what its source holds now.
+
+    Changes nothing: kubectl modelcache new-version m1 --as m2 | kubectl apply -f -
+    """
+    choice = ClusterChoice(kubeconfig, context, namespace)
+
+    async def work() -> str:
+        async with open_cluster(choice) as (kube, chosen):
+            made = await fetch_new_version(kube, ObjectKey(chosen, name), new_name)
+        for note in made.notes:
+            print(f"note: {note}", file=sys.stderr)
+        return render(made.document, output)
+
+    print(_run(work()), end="")
+
+
+@app.command()
+def verify(
+    name: Annotated[str, typer.Argument(help="Name of the ModelVersion.")],
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Default: the context's namespace.")
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Default: KUBECONFIG, then ~/.kube/config.")
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+) -> None:
+    """Say what the cluster knows of a ModelVersion: its source, its content, its nodes.
+
+    Changes nothing. Fails with one line if something of it is not right.
+    """
+    choice = ClusterChoice(kubeconfig, context, namespace)
+
+    async def work() -> str:
+        async with open_cluster(choice) as (kube, chosen):
+            seen = await observe_version(kube, ObjectKey(chosen, name), utc_now())
+        print(describe(seen), end="")
+        if problem := find_problem(seen):
+            raise CliError(truncate(f"{seen.key}: {problem}", 1000))
+        return ""
+
+    _run(work())
 
 
 def _read(file: Path) -> str:

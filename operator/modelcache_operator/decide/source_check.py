@@ -62,7 +62,12 @@ UNCHANGED: Final = SourceFinding(
 
 def is_pinned(spec: ModelVersionSpec) -> bool:
     """True if the bytes are fixed whatever the source holds: there is nothing to look at again."""
-    return spec.digest is not None or _COMMIT.fullmatch(spec.source.uri) is not None
+    return spec.digest is not None or names_commit(spec.source.uri)
+
+
+def names_commit(uri: str) -> bool:
+    """True if the URI itself names unchanging bytes."""
+    return _COMMIT.fullmatch(uri) is not None
 
 
 def is_same_transport(one: Source, other: Source) -> bool:
