@@ -126,6 +126,13 @@ class Stage:
     async def version_ready(self, name: str = "m1") -> tuple[str, str]:
         return _condition(await self.version(name), "Ready")
 
+    async def version_source(self, name: str = "m1") -> tuple[str, str]:
+        return _condition(await self.version(name), "SourceCurrent")
+
+    async def patch_version(self, spec: Mapping[str, Any], name: str = "m1") -> None:
+        body = {"spec": spec}
+        await self.kube.merge_patch(MODEL_VERSIONS, name, body, namespace=self.namespace)
+
     async def node_ready(self, name: str) -> tuple[str, str]:
         return _condition(await self.cache_node(name) or {}, "Ready")
 

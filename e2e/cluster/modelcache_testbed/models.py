@@ -56,12 +56,15 @@ def build_version(
     *,
     secret: str | None = "models-s3",
     model: str = "test/model",
+    recheck_interval: str | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
     """A ModelVersion; further spec fields by keyword."""
     source: dict[str, Any] = {"uri": uri, "endpoint": endpoint}
     if secret is not None:
         source["credentialsSecretRef"] = {"name": secret}
+    if recheck_interval is not None:
+        source["recheckInterval"] = recheck_interval
     return {
         "apiVersion": _GROUP_VERSION,
         "kind": "ModelVersion",

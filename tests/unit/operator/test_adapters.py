@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from builders import make_cache, make_cache_node, make_condition, make_node, make_version
+from modelcache_api.names import Condition
 from modelcache_api.v1alpha1.model_cache import CopiesStatus, ModelCacheStatus
 from modelcache_operator.adapters.api_health import ApiHealth
 from modelcache_operator.adapters.events import KubeEvents
@@ -310,12 +311,16 @@ class TestMetrics:
 
         view = replace(make_cache("c1"), status=status)
         cache.observe(seen(view, 1, CACHES))
-        cache.observe(seen(make_version(), 2, ObservedKind.MODEL_VERSIONS))
+        changed = make_condition("SourceChanged", "False", Condition.SOURCE_CURRENT)
+        version = make_version(conditions=(changed,))
+        cache.observe(seen(version, 2, ObservedKind.MODEL_VERSIONS))
         cache.observe(seen(make_cache_node(), 3, ObservedKind.CACHE_NODES))
         text = metrics.render().decode()
         assert 'modelcache_cache_ready{name="c1",namespace="search"} 1.0' in text
         assert 'modelcache_cache_copies{name="c1",namespace="search",state="ready"} 1.0' in text
         assert 'modelcache_version_ready{name="m1",namespace="search"} 0.0' in text
+        state = 'name="m1",namespace="search",reason="SourceChanged"'
+        assert f"modelcache_version_source{{{state}}} 1.0" in text
         assert 'modelcache_node_ready{node="n1"} 0.0' in text
         cache.forget(CACHES, view.key, view.uid)
         cache.forget(ObservedKind.MODEL_VERSIONS, ObjectKey("search", "m1"), Uid("v1"))
