@@ -173,7 +173,7 @@ def _changed(name: str, what: str) -> SourceFinding:
 
 
 def _gone(what: str) -> SourceFinding:
-    message = f"{what}; upload the same bytes again"
+    message = f"{what}; restore the objects, or move to a new ModelVersion"
     return SourceFinding(is_current=False, reason=Reason.SOURCE_GONE, message=message)
 
 
