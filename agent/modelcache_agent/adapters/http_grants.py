@@ -142,7 +142,11 @@ class HttpGrants:
             raise _odd("the operator's grant is for something else")
         if grant.error is not None:
             raise self._refused(grant.error)
-        return grant
+        files = [await self._with_address(file) for file in grant.files]
+        return grant.model_copy(update={"files": tuple(files)})
+
+    async def _with_address(self, file: GrantedFile) -> GrantedFile:
+        return await self._http.give_access(file) if file.url.startswith("/") else file
 
     def _refused(self, error: WireError | None) -> GrantUnavailableError:
         reason, message = describe_wire_error(error)

@@ -17,7 +17,7 @@ from modelcache_agent.decide.granting import UNKNOWN_SECONDS
 from modelcache_agent.fetch import GrantUnavailableError
 from modelcache_api.conditions import truncate
 from modelcache_api.names import Reason
-from modelcache_api.wire import WireError
+from modelcache_api.wire import GrantedFile, WireError
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=45.0, connect=10.0)
 # A page of 500 large files with the hashes of their pieces has about 20 MB.
@@ -73,6 +73,24 @@ class OperatorHttp:
         if refusal.reason is Reason.NOT_KNOWN_YET:
             self.reconnect()
         raise refusal
+
+    async def give_access(self, file: GrantedFile) -> GrantedFile:
+        """A file that the operator hands over itself, as one with an address like any other.
+
+        Raises:
+            GrantUnavailableError: CA or token cannot be read.
+        """
+        try:
+            token, bundle = await asyncio.to_thread(self._read_access)
+        except OSError as error:
+            raise _away(f"the operator's CA or the token cannot be read: {error}") from error
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        url = f"{self._url}{file.url}"
+        return file.model_copy(update={"url": url, "headers": headers, "ca_bundle": bundle})
+
+    def _read_access(self) -> tuple[str | None, str | None]:
+        bundle = None if self._ca_file is None else self._ca_file.read_text(encoding="ascii")
+        return self._read_token(), bundle
 
     async def _exchange(self, path: str, body: bytes) -> tuple[int, bytes]:
         if self._session is None:
