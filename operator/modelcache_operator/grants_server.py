@@ -56,9 +56,9 @@ class ServerSettings:
     grants_burst: float = 200.0
     proposals_per_second: float = 2.0
     proposals_burst: float = 32.0
-    files_per_second: float = 20.0
-    files_burst: float = 200.0
-    files_at_once: int = 8
+    files_per_second: float = 50.0
+    files_burst: float = 500.0
+    files_at_once: int = 4
     grant_seconds: float = 30.0
     proposal_seconds: float = 120.0
 

@@ -142,11 +142,8 @@ class HttpGrants:
             raise _odd("the operator's grant is for something else")
         if grant.error is not None:
             raise self._refused(grant.error)
-        files = [await self._with_address(file) for file in grant.files]
-        return grant.model_copy(update={"files": tuple(files)})
-
-    async def _with_address(self, file: GrantedFile) -> GrantedFile:
-        return await self._http.give_access(file) if file.url.startswith("/") else file
+        files = await self._http.give_addresses(grant.files)
+        return grant.model_copy(update={"files": files})
 
     def _refused(self, error: WireError | None) -> GrantUnavailableError:
         reason, message = describe_wire_error(error)

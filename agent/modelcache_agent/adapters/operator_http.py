@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,19 +75,26 @@ class OperatorHttp:
             self.reconnect()
         raise refusal
 
-    async def give_access(self, file: GrantedFile) -> GrantedFile:
-        """A file that the operator hands over itself, as one with an address like any other.
+    async def give_addresses(self, files: Sequence[GrantedFile]) -> tuple[GrantedFile, ...]:
+        """The files, those that the operator hands over itself with an address like all others.
 
         Raises:
             GrantUnavailableError: CA or token cannot be read.
         """
+        if not any(file.url.startswith("/") for file in files):
+            return tuple(files)
         try:
             token, bundle = await asyncio.to_thread(self._read_access)
         except OSError as error:
             raise _away(f"the operator's CA or the token cannot be read: {error}") from error
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        url = f"{self._url}{file.url}"
-        return file.model_copy(update={"url": url, "headers": headers, "ca_bundle": bundle})
+        own: dict[str, Any] = {"ca_bundle": bundle}
+        own["headers"] = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return tuple(
+            file.model_copy(update={**own, "url": f"{self._url}{file.url}"})
+            if file.url.startswith("/")
+            else file
+            for file in files
+        )
 
     def _read_access(self) -> tuple[str | None, str | None]:
         bundle = None if self._ca_file is None else self._ca_file.read_text(encoding="ascii")

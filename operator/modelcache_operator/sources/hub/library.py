@@ -15,6 +15,7 @@ from huggingface_hub.hf_api import RepoFile
 from modelcache_api import names
 from modelcache_operator.sources.hub.location import is_repository
 
+_VERSION: Final = version("modelcache")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -57,7 +58,7 @@ class HubLibrary:
             endpoint_url,
             self._token,
             library_name=names.MANAGER_OPERATOR,
-            library_version=version("modelcache"),
+            library_version=_VERSION,
         )
 
     def find_commit(self, repository: str, revision: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from modelcache_operator.sources.quoted import quote_key
 from modelcache_operator.sources.selection import Globs, check_files
 
 # Files looked at for one version, selected or not: bounds memory and time of one listing.
-MAX_LISTED: Final = 200_000
+MAX_LISTED: Final = 100_000
 
 
 def list_repository(

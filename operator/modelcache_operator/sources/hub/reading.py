@@ -62,8 +62,12 @@ def try_one(library: HubLibrary, target: HubTarget, manifest: SourceManifest) ->
     Raises:
         SourceError, HUB_ERRORS: as `ask_address`.
     """
-    file = max(manifest.files, key=lambda file: (file.sha256 is not None, file.size_bytes))
-    ask_address(library, target, str(manifest.revision), file, 0.0)
+    commit = str(manifest.revision)
+    stated = [file for file in manifest.files if file.sha256 is not None]
+    others = [file for file in manifest.files if file.sha256 is None]
+    largest = [max(files, key=lambda file: file.size_bytes) for files in (stated, others) if files]
+    for file in largest[:1] + [file for file in largest[1:] if not is_small(file)]:
+        ask_address(library, target, commit, file, 0.0)
 
 
 def read_small(library: HubLibrary, target: HubTarget, commit: str, file: SourceFile) -> bytes:

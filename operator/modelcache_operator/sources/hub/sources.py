@@ -55,7 +55,9 @@ class HubSettings:
     resolve_seconds: float = 300.0
     timeouts: Timeouts = field(default_factory=Timeouts)
     list_threads: int = 4
-    sign_threads: int = 8
+    sign_threads: int = 32
+    sign_at_once: int = 8
+    """Questions of one namespace: another's hub may be slow on purpose."""
     clients: int = 64
 
 
@@ -82,6 +84,7 @@ class HubSources:
         self._bodies = RecentBodies(settings.recent_body_bytes, settings.recent_seconds, clock)
         self._listing = ThreadPoolExecutor(settings.list_threads, "hub-list")
         self._signing = ThreadPoolExecutor(settings.sign_threads, "hub-sign")
+        self._turns: dict[str, asyncio.Semaphore] = {}
         take_over_library()
 
     async def resolve(self, version: ModelVersionView) -> SourceManifest:
@@ -112,13 +115,20 @@ class HubSources:
         """A short-lived address for each file, in the same order. Large files cost a question."""
         target = await self._prepare(version)
         commit = _known(revision)
-        found = [self._find_address(target, commit, file) for file in files]
+        library = HubLibrary(target.endpoint.url, target.access.token)
+        known = [self._recall(library, target, commit, file) for file in files]
+        questions = [
+            asyncio.ensure_future(self._ask(target, commit, file))
+            for file, address in zip(files, known, strict=True)
+            if address is None
+        ]
         try:
-            addresses = await asyncio.gather(*found)
+            answers = iter(await asyncio.gather(*questions))
         except BaseException:
-            for question in found:
+            for question in questions:
                 question.cancel()
             raise
+        addresses = [address or next(answers) for address in known]
         signed = (
             SignedFile(file.path, address.url, (), address.expires_at)
             for file, address in zip(files, addresses, strict=True)
@@ -140,7 +150,8 @@ class HubSources:
                 self._bodies.put(key, body)
             return body
 
-        return await self._start(self._signing, target, work)
+        async with self._turn(target):
+            return await self._start(self._signing, target, work)
 
     async def close(self) -> None:
         """End the threads once their present calls are over."""
@@ -152,28 +163,33 @@ class HubSources:
         access = await read_hub_access(self._data, version)
         return HubTarget(version, location, endpoint, reach, access, self._allow_list)
 
-    def _find_address(
-        self, target: HubTarget, commit: str, file: SourceFile
-    ) -> asyncio.Future[FileAddress]:
-        key = (*target.files_key, commit, file.path)
-        now, settings = self._clock(), self._settings
-        seconds = settings.url_seconds
-        if target.access.token is not None:
-            seconds = min(seconds, settings.handed_over_seconds)
-        own = HubLibrary(target.endpoint.url, target.access.token)
-        address = settle_address(own, target, commit, file, now + seconds)
-        address = address or self._addresses.get(key)
-        if address is not None:
-            known: asyncio.Future[FileAddress] = asyncio.get_running_loop().create_future()
-            known.set_result(address)
-            return known
+    def _recall(
+        self, library: HubLibrary, target: HubTarget, commit: str, file: SourceFile
+    ) -> FileAddress | None:
+        """The file's address, where the hub need not be asked."""
+        address = settle_address(library, target, commit, file, self._ends_at(target))
+        return address or self._addresses.get((*target.files_key, commit, file.path))
+
+    async def _ask(self, target: HubTarget, commit: str, file: SourceFile) -> FileAddress:
+        ends_at = self._ends_at(target)
 
         def work(library: HubLibrary) -> FileAddress:
-            found = ask_address(library, target, commit, file, now + seconds)
-            self._addresses.put(key, found)
+            found = ask_address(library, target, commit, file, ends_at)
+            self._addresses.put((*target.files_key, commit, file.path), found)
             return found
 
-        return self._start(self._signing, target, work)
+        async with self._turn(target):
+            return await self._start(self._signing, target, work)
+
+    def _ends_at(self, target: HubTarget) -> float:
+        settings = self._settings
+        if target.access.token is None:
+            return self._clock() + settings.url_seconds
+        return self._clock() + min(settings.url_seconds, settings.handed_over_seconds)
+
+    def _turn(self, target: HubTarget) -> asyncio.Semaphore:
+        namespace = target.version.key.namespace
+        return self._turns.setdefault(namespace, asyncio.Semaphore(self._settings.sign_at_once))
 
     def _start(
         self,
