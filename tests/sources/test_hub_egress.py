@@ -11,6 +11,7 @@ import pytest
 from fakes.hub_http import Told
 from fakes.source_world import fail_to_resolve as fail
 from fakes.source_world import make_hub_sources, make_version
+from modelcache_api.manifest import SourceFile, make_source_manifest
 from modelcache_operator.decide.allowed_sources import AllowList, AllowRule
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.client import Timeouts
@@ -82,6 +83,18 @@ async def test_loopback_needs_the_administrator(hub, data):
         assert "loopback: true" in found.message
     await sources.close()
     assert not hub.requests
+
+
+async def test_an_endpoint_that_becomes_loopback_later_is_not_signed_for(hub, data):
+    """Small public files have an address that needs no question: it must not lead agents home."""
+    manifest = make_source_manifest([SourceFile("config.json", 2, version_id="0a" * 20)], "0b" * 20)
+    sources = make_hub_sources(data, allow_list=AllowList())
+    public = await sources.sign(version("https://mirror.example"), manifest.files, "0b" * 20)
+    assert public.files[0].url.startswith("https://mirror.example/org/name/resolve/0b")
+    for host in ("127.0.0.1", "localhost", "x.localhost", "[::1]", "[::ffff:127.0.0.1]"):
+        with pytest.raises(SourceError, match=r"SourceNotAllowed: .*loopback: true"):
+            await sources.sign(version(f"http://{host}:{hub.port}"), manifest.files, "0b" * 20)
+    await sources.close()
 
 
 async def test_metadata_addresses_are_refused_even_where_loopback_is_allowed(hub_sources):

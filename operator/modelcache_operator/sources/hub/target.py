@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Final
 
+from modelcache_api.egress import is_loopback_host
 from modelcache_api.names import Reason
 from modelcache_operator.decide.allowed_sources import (
     AllowList,
@@ -19,6 +21,8 @@ from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.hub.access import HubAccess
 from modelcache_operator.sources.hub.endpoint import HubEndpoint, Origin, parse_endpoint
 from modelcache_operator.sources.hub.location import HubLocation, parse_hub_uri
+
+_LOOPBACK: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,13 @@ def find_place(
     reach = _decide(allow_list, version, endpoint.origin)
     if isinstance(reach, Refusal):
         raise SourceError(Reason.SOURCE_NOT_ALLOWED, reach.message)
+    # Agents trust such a spelling, and some addresses are given out without a connection of ours.
+    if is_loopback_host(endpoint.origin.host):
+        why = describe_refused_address(_LOOPBACK, reach)
+        if why is not None:
+            raise SourceError(
+                Reason.SOURCE_NOT_ALLOWED, f"{endpoint.origin.host} is this machine: {why}"
+            )
     return location, endpoint, reach
 
 
