@@ -41,6 +41,9 @@ if [ -d "$packages/botocore/data" ]; then
   done
 fi
 
+# Of the hub we ask lists and addresses; its transfer protocol would be the larger part of its client.
+rm -rf "$packages"/hf_xet "$packages"/hf_xet-*
+
 # Our client is the official dynamic one: typed calls and objects, 120 MB of them, are imported on
 # first use, and there is none.
 if [ -d "$packages/kubernetes" ]; then

@@ -6,8 +6,8 @@ TransferFailedError    a reason, a sentence, and the least pause before the next
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from modelcache_agent.decide.world import Origin
@@ -22,6 +22,7 @@ from modelcache_agent.fetch import (
 from modelcache_agent.ports.grants import Grants, OpenedGrant
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.errors import StoreError, describe_error
+from modelcache_agent.tiers.known_pieces import find_pieces
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_api.manifest import (
     ContentDigest,
@@ -81,7 +82,11 @@ class Transfers:
         await self._publish(entry, opened, outcome, here)
 
     def _make_job(
-        self, entry: EntrySpec, namespace: str, opened: OpenedGrant, here: frozenset[str]
+        self,
+        entry: EntrySpec,
+        namespace: str,
+        opened: OpenedGrant,
+        here: Mapping[str, ContentFile],
     ) -> FetchJob:
         return FetchJob(
             uid=entry.uid,
@@ -105,21 +110,35 @@ class Transfers:
             raise TransferFailedError(failure.reason, failure.message, failure.retry_after_seconds)
         return outcome
 
-    def _find_here(self, opened: OpenedGrant) -> frozenset[str]:
-        """Files whose content is known and held already, as another version's."""
-        return frozenset(
-            path for path, content in opened.contents.items() if self.store.has_blob(content.sha256)
-        )
+    def _find_here(self, opened: OpenedGrant) -> Mapping[str, ContentFile]:
+        """Files whose content is known and held already, as another version's.
+
+        A source may state a file's sha256, but never its pieces: those are proposed as they are.
+        """
+        here = {
+            path: content
+            for path, content in opened.contents.items()
+            if self.store.has_blob(content.sha256)
+        }
+        try:
+            return {
+                path: replace(content, pieces=find_pieces(self.store, content.sha256))
+                if not content.pieces
+                else content
+                for path, content in here.items()
+            }
+        except (OSError, ValueError) as error:
+            message = f"the record cannot be read: {describe_error(error)}"
+            raise TransferFailedError(Reason.STORE_ERROR, message, _STORE_SECONDS) from error
 
     async def _publish(
         self,
         entry: EntrySpec,
         opened: OpenedGrant,
         outcome: FetchOutcome,
-        here: frozenset[str],
+        here: Mapping[str, ContentFile],
     ) -> None:
-        contents = {file.path: file.content for file in outcome.files}
-        contents |= {path: opened.contents[path] for path in here}
+        contents = {file.path: file.content for file in outcome.files} | dict(here)
         manifest = _assemble(opened.source, contents)
         expected = opened.content_digest or entry.content_digest
         if expected is not None and manifest.digest != expected:

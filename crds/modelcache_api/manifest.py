@@ -22,8 +22,9 @@ SourceDigest = NewType("SourceDigest", str)
 # Unit of resumption and of early verification.
 PIECE_BYTES: Final = 8 * 1024 * 1024
 _DIGEST_PREFIX: Final = "sha256:"
-# What the rows of a packed manifest hold.
+# What the rows of a packed manifest hold; the second form where the source states a sha256.
 _SOURCE_ROW: Final = (str, int, str | None, str | None, str | None)
+_STATED_ROW: Final = (*_SOURCE_ROW, str)
 _CONTENT_ROW: Final = (str, int, str, list)
 
 
@@ -32,7 +33,8 @@ class SourceFile:
     """One file as the source lists it. `etag` is an opaque change token, never a checksum.
 
     `key` is the object's key where it is not the prefix and the path: `s3://b/exp/model.pkl` may
-    name one object or a folder, and only the listing knows. It is no part of the identity.
+    name one object or a folder, and only the listing knows. `sha256` is the checksum that the
+    source states, and a promise about the bytes. Both are no part of the identity.
     """
 
     path: str
@@ -40,6 +42,7 @@ class SourceFile:
     etag: str | None = None
     version_id: str | None = None
     key: str | None = None
+    sha256: str | None = None
 
     @property
     def identity(self) -> str:
@@ -61,9 +64,14 @@ class ContentFile:
 
 @dataclass(frozen=True, slots=True)
 class SourceManifest:
-    """The selected files of a source, sorted by the UTF-8 bytes of their paths."""
+    """The selected files of a source, sorted by the UTF-8 bytes of their paths.
+
+    `revision` is the source's own unchanging name of what was listed, a hub's commit; None where
+    there is none. It is no part of the digest: equal files are equal at any commit.
+    """
 
     files: tuple[SourceFile, ...]
+    revision: str | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -97,9 +105,11 @@ class ContentManifest:
         return ContentDigest(digest_of_lines(lines))
 
 
-def make_source_manifest(files: Iterable[SourceFile]) -> SourceManifest:
+def make_source_manifest(
+    files: Iterable[SourceFile], revision: str | None = None
+) -> SourceManifest:
     """A source manifest in canonical order."""
-    return SourceManifest(tuple(sorted(files, key=lambda file: file.path.encode())))
+    return SourceManifest(tuple(sorted(files, key=lambda file: file.path.encode())), revision)
 
 
 def make_content_manifest(files: Iterable[ContentFile]) -> ContentManifest:
@@ -134,7 +144,7 @@ def digest_hex(digest: str) -> str:
 
 
 def describe_difference(source: SourceManifest, content: ContentManifest) -> str | None:
-    """Why the content cannot be the bytes of the source, or None if paths and sizes agree."""
+    """Why the content cannot be the bytes of the source, or None if all that is known agrees."""
     wanted = {file.path: file.size_bytes for file in source.files}
     found = {file.path: file.size_bytes for file in content.files}
     if len(found) != len(content.files):
@@ -146,17 +156,35 @@ def describe_difference(source: SourceManifest, content: ContentManifest) -> str
     for path, size in wanted.items():
         if found[path] != size:
             return f"{path!r} has {found[path]} bytes, the source says {size}"
+    digests = {file.path: file.sha256 for file in content.files}
+    for file in source.files:
+        if file.sha256 is not None and digests[file.path] != file.sha256:
+            return f"{file.path!r} has sha256 {digests[file.path]}, the source says {file.sha256}"
     return None
 
 
 def pack_source(manifest: SourceManifest) -> bytes:
     """Compressed and deterministic; read back by `unpack_source`."""
-    return _pack([[f.path, f.size_bytes, f.etag, f.version_id, f.key] for f in manifest.files])
+    rows = [_source_row(file) for file in manifest.files]
+    if manifest.revision is None:
+        return _pack(rows)
+    return _pack({"revision": manifest.revision, "files": rows})
+
+
+def _source_row(file: SourceFile) -> list[Any]:
+    row = [file.path, file.size_bytes, file.etag, file.version_id, file.key]
+    return row if file.sha256 is None else [*row, file.sha256]
 
 
 def unpack_source(data: bytes) -> SourceManifest:
     """The manifest that `pack_source` packed. Raises ValueError on anything else."""
-    return SourceManifest(tuple(SourceFile(*row) for row in _unpack(data, _SOURCE_ROW)))
+    document, revision = _unpack(data), None
+    if isinstance(document, dict):
+        revision, document = document.get("revision"), document.get("files")
+    if revision is not None and not isinstance(revision, str):
+        raise _other_shape()
+    rows = _check_rows(document, _SOURCE_ROW, _STATED_ROW)
+    return SourceManifest(tuple(SourceFile(*row) for row in rows), revision)
 
 
 def pack_content(manifest: ContentManifest) -> bytes:
@@ -167,25 +195,34 @@ def pack_content(manifest: ContentManifest) -> bytes:
 
 def unpack_content(data: bytes) -> ContentManifest:
     """The manifest that `pack_content` packed. Raises ValueError on anything else."""
-    rows = _unpack(data, _CONTENT_ROW)
+    rows = _check_rows(_unpack(data), _CONTENT_ROW)
     return ContentManifest(
         tuple(ContentFile(path, size, sha, tuple(pieces)) for path, size, sha, pieces in rows)
     )
 
 
-def _pack(rows: list[list[Any]]) -> bytes:
-    text = json.dumps(rows, ensure_ascii=True, separators=(",", ":"))
+def _pack(document: object) -> bytes:
+    text = json.dumps(document, ensure_ascii=True, separators=(",", ":"))
     return gzip.compress(text.encode(), compresslevel=6, mtime=0)
 
 
-def _unpack(data: bytes, row_types: tuple[type | UnionType, ...]) -> list[list[Any]]:
+def _unpack(data: bytes) -> Any:
     try:
-        rows = json.loads(gzip.decompress(data))
+        return json.loads(gzip.decompress(data))
     except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise ValueError("the stored manifest is damaged") from error
-    if not isinstance(rows, list) or not all(_is_row(row, row_types) for row in rows):
-        raise ValueError("the stored manifest has another shape")
-    return rows
+
+
+def _check_rows(document: object, *shapes: tuple[type | UnionType, ...]) -> list[list[Any]]:
+    if not isinstance(document, list):
+        raise _other_shape()
+    if not all(any(_is_row(row, types) for types in shapes) for row in document):
+        raise _other_shape()
+    return document
+
+
+def _other_shape() -> ValueError:
+    return ValueError("the stored manifest has another shape")
 
 
 def _is_row(row: object, types: tuple[type | UnionType, ...]) -> bool:

@@ -69,6 +69,8 @@ MANAGER_AGENT_LABELS: Final = "modelcache-agent-labels"
 GRANT_AUDIENCE: Final = "modelcache-grant"
 PATH_GRANTS: Final = "/v1/grants"
 PATH_PROPOSALS: Final = "/v1/proposals"
+# Below it, by UID and number in the source manifest: small files that only the operator may read.
+PATH_FILES: Final = "/v1/files"
 
 CA_CONFIG_MAP: Final = "modelcache-ca"
 CA_CONFIG_KEY: Final = "ca.crt"
@@ -76,10 +78,12 @@ CA_SECRET: Final = "modelcache-operator-ca"  # noqa: S105 - an object's name
 LEADER_LEASE: Final = "modelcache-operator-leader"
 AGENT_LEASE_PREFIX: Final = "modelcache-agent-"
 
-# Keys of a credentials Secret, as the AWS tools spell them. Written by users, read by the operator.
+# Keys of a credentials Secret, as the tools of store and hub spell them. Written by users, read by
+# the operator.
 SECRET_ACCESS_KEY_ID: Final = "AWS_ACCESS_KEY_ID"  # noqa: S105 - a key's name
 SECRET_SECRET_ACCESS_KEY: Final = "AWS_SECRET_ACCESS_KEY"  # noqa: S105 - a key's name
 SECRET_SESSION_TOKEN: Final = "AWS_SESSION_TOKEN"  # noqa: S105 - a key's name
+SECRET_HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 - a key's name
 
 ENV_PREFIX_OPERATOR: Final = "MODELCACHE_OPERATOR_"
 ENV_PREFIX_AGENT: Final = "MODELCACHE_AGENT_"
@@ -159,9 +163,11 @@ class Reason(StrEnum):
     RESOLVING = "Resolving"
     RESOLVED = "Resolved"
     SOURCE_NOT_FOUND = "SourceNotFound"
+    SOURCE_GATED = "SourceGated"
     SOURCE_GONE = "SourceGone"
     SOURCE_CHANGED = "SourceChanged"
     SOURCE_NOT_ALLOWED = "SourceNotAllowed"
+    REVISION_NOT_FOUND = "RevisionNotFound"
     SOURCE_INVALID = "SourceInvalid"
     SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 - a reason word
     SECRET_INVALID = "SecretInvalid"  # noqa: S105 - a reason word

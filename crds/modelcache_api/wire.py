@@ -34,8 +34,10 @@ class GrantRequest(ApiModel):
 class GrantedFile(ApiModel):
     """Leave to read one file until `expires_at`.
 
-    `url` is a bearer secret: it never enters a log, a status or a metric. `sha256` and `pieces`
-    (blake3 of each PIECE_BYTES) are there once the content is known.
+    `url` is a bearer secret: it never enters a log, a status or a metric. A path in its place names
+    a file that the operator hands over itself, read with the agent's own token. `sha256` is there
+    if the source states it or the content is known, `pieces` (blake3 of each PIECE_BYTES) once the
+    content is known. `ca_bundle` (PEM) takes the place of the grant's for this file.
     """
 
     path: Path
@@ -47,6 +49,7 @@ class GrantedFile(ApiModel):
     expires_at: Annotated[float, Field(description="Unix seconds.")]
     sha256: Sha256 | None = None
     pieces: tuple[Sha256, ...] = ()
+    ca_bundle: str | None = Field(default=None, repr=False)
 
 
 class WireError(ApiModel):

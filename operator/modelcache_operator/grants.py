@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from modelcache_api import names
 from modelcache_api.manifest import (
     ContentFile,
     ContentManifest,
@@ -43,6 +44,20 @@ logger = logging.getLogger(__name__)
 # Files in one answer over all its entries: keeps it in the low megabytes. Callers go on at
 # offset + len(files).
 MAX_FILES_PER_ANSWER: Final = 2_000
+_CANNOT_READ: Final = "the operator cannot sign for this source now: see its ModelVersion"
+# What this replica has not seen yet, and what only a changed object or Secret can help.
+_LATE_SECONDS: Final = 5.0
+_SLOW_SECONDS: Final = 60.0
+
+
+class FileRefusedError(Exception):
+    """A file is not handed over. `retry_after_seconds` where waiting may help."""
+
+    def __init__(self, error: WireError, retry_after_seconds: float | None = None) -> None:
+        super().__init__(error.reason)
+        self.error = error
+        is_late = error.reason in {Reason.NOT_KNOWN_YET, Reason.RESOLVING}
+        self.retry_after_seconds = _LATE_SECONDS if is_late else retry_after_seconds
 
 
 class GrantService:
@@ -102,6 +117,30 @@ class GrantService:
         error = judge_adoption(content, adopted.manifest)
         return ProposalResponse(content_digest=adopted.manifest.digest, error=error)
 
+    async def read_file(self, caller: Caller, uid: Uid, number: int) -> bytes:
+        """One file of an entry that has no URL, by its place in the source manifest.
+
+        Raises:
+            FileRefusedError: it is not the caller's to read, or cannot be read now.
+        """
+        found = self._find(caller, uid)
+        if found is None:
+            raise FileRefusedError(self._refuse(caller, uid))
+        entry, version = found
+        try:
+            opened = await self._open(entry, version)
+            if isinstance(opened, WireError):
+                raise FileRefusedError(opened)
+            source, _ = opened
+            if number >= len(source.files):
+                raise FileRefusedError(_make_error(Reason.GRANT_REFUSED, "no such file"))
+            return await self._sources.read(version, source.files[number], source.revision)
+        except ManifestDamagedError:
+            raise FileRefusedError(_damaged(uid)) from None
+        except SourceError as error:
+            wait = error.retry_after_seconds or _SLOW_SECONDS
+            raise FileRefusedError(_make_error(error.reason, _CANNOT_READ), wait) from None
+
     async def _grant_entry(self, caller: Caller, query: GrantQuery, limit: int) -> Grant:
         uid = Uid(query.uid)
         found = self._find(caller, uid)
@@ -115,32 +154,41 @@ class GrantService:
         except ManifestDamagedError:
             return Grant(uid=uid, error=_damaged(uid))
         except SourceError as error:
-            message = "the operator cannot sign for this source now: see its ModelVersion"
-            return _failed(uid, error.reason, message)
+            return _failed(uid, error.reason, _CANNOT_READ)
 
     async def _sign_page(
         self, entry: EntrySpec, version: ModelVersionView, offset: int, limit: int
     ) -> Grant:
         uid = version.uid
-        source = await self._get_source(entry)
-        if source is None:
-            return _failed(uid, Reason.RESOLVING, "the source manifest is not kept yet")
-        content = await self._manifests.get_content(uid)
-        content_digest = None if content is None else content.manifest.digest
-        if conflict := describe_pin_conflict(version.spec.digest, content_digest):
-            return _failed(uid, Reason.DIGEST_MISMATCH, conflict)
+        opened = await self._open(entry, version)
+        if isinstance(opened, WireError):
+            return Grant(uid=uid, error=opened)
+        source, content = opened
         files = source.files[offset : offset + limit]
-        page = await self._sources.sign(version, files)
-        granted = await asyncio.to_thread(_build_files, files, page, content)
+        page = await self._sources.sign(version, files, source.revision)
+        granted = await asyncio.to_thread(_build_files, uid, offset, files, page, content)
         return Grant(
             uid=uid,
             source_digest=entry.source_digest,
-            content_digest=content_digest,
+            content_digest=None if content is None else content.manifest.digest,
             total_files=len(source.files),
             offset=offset,
             files=granted,
             ca_bundle=page.ca_bundle,
         )
+
+    async def _open(
+        self, entry: EntrySpec, version: ModelVersionView
+    ) -> tuple[SourceManifest, AdoptedContent | None] | WireError:
+        """Both manifests of a version whose bytes are wanted, or why they are not granted."""
+        source = await self._get_source(entry)
+        if source is None:
+            return _make_error(Reason.RESOLVING, "the source manifest is not kept yet")
+        content = await self._manifests.get_content(version.uid)
+        adopted = None if content is None else content.manifest.digest
+        if conflict := describe_pin_conflict(version.spec.digest, adopted):
+            return _make_error(Reason.DIGEST_MISMATCH, conflict)
+        return source, content
 
     async def _get_source(self, entry: EntrySpec) -> SourceManifest | None:
         uid = Uid(entry.uid)
@@ -169,7 +217,11 @@ class GrantService:
 
 
 def _build_files(
-    files: Sequence[SourceFile], page: SignedPage, content: AdoptedContent | None
+    uid: Uid,
+    offset: int,
+    files: Sequence[SourceFile],
+    page: SignedPage,
+    content: AdoptedContent | None,
 ) -> tuple[GrantedFile, ...]:
     known = {} if content is None else {file.path: file for file in content.manifest.files}
     return tuple(
@@ -178,13 +230,13 @@ def _build_files(
             size_bytes=file.size_bytes,
             etag=file.etag,
             version_id=file.version_id,
-            url=signed.url,
+            url=signed.url or f"{names.PATH_FILES}/{uid}/{number}",
             headers=dict(signed.headers),
             expires_at=signed.expires_at,
-            sha256=known[file.path].sha256 if file.path in known else None,
+            sha256=known[file.path].sha256 if file.path in known else file.sha256,
             pieces=known[file.path].pieces if file.path in known else (),
         )
-        for file, signed in zip(files, page.files, strict=True)
+        for number, (file, signed) in enumerate(zip(files, page.files, strict=True), offset)
     )
 
 
@@ -194,12 +246,16 @@ def _content_of(proposal: Proposal) -> ContentManifest:
     )
 
 
+def _make_error(reason: Reason, message: str) -> WireError:
+    return WireError(reason=reason, message=message)
+
+
 def _failed(uid: Uid, reason: Reason, message: str) -> Grant:
-    return Grant(uid=uid, error=WireError(reason=reason, message=message))
+    return Grant(uid=uid, error=_make_error(reason, message))
 
 
 def _refused(reason: Reason, message: str) -> ProposalResponse:
-    return ProposalResponse(error=WireError(reason=reason, message=message))
+    return ProposalResponse(error=_make_error(reason, message))
 
 
 def _damaged(uid: Uid) -> WireError:

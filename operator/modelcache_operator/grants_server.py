@@ -1,4 +1,4 @@
-"""The agents' door: HTTPS, two questions and a health check.
+"""The agents' door: HTTPS, two questions, small files and a health check.
 
 No token, URL or body enters a log line; errors are logged by their kind and place alone.
 """
@@ -24,8 +24,10 @@ from modelcache_api.names import Reason
 from modelcache_api.wire import GrantRequest, Proposal, WireError
 from modelcache_kube.errors import KubeError
 from modelcache_operator.decide.grant_access import Caller
+from modelcache_operator.decide.world import Uid
+from modelcache_operator.file_answer import build_file_answer, refuse_file, send_whole
 from modelcache_operator.grant_authentication import Authenticator, DeniedError
-from modelcache_operator.grants import GrantService
+from modelcache_operator.grants import FileRefusedError, GrantService
 from modelcache_operator.ports.world import WorldReader
 from modelcache_operator.rate_limit import RateLimiter
 
@@ -42,7 +44,8 @@ logger = logging.getLogger(__name__)
 class ServerSettings:
     """Bounds of one caller and of one request. Proposals list a hash for each 8 MiB.
 
-    A node has at most `proposals_of_node` in work, so that no single one can hold all places.
+    A node has at most `proposals_of_node` in work, so that no single one can hold all places. Files
+    that are handed over are held in memory while they are sent.
     """
 
     grant_body_bytes: int = 256 * 1024
@@ -53,6 +56,9 @@ class ServerSettings:
     grants_burst: float = 200.0
     proposals_per_second: float = 2.0
     proposals_burst: float = 32.0
+    files_per_second: float = 50.0
+    files_burst: float = 500.0
+    files_at_once: int = 4
     grant_seconds: float = 30.0
     proposal_seconds: float = 120.0
 
@@ -85,6 +91,8 @@ class GrantsServer:
         self._proposal_rate = RateLimiter(
             settings.proposals_per_second, settings.proposals_burst, clock=clock
         )
+        self._file_rate = RateLimiter(settings.files_per_second, settings.files_burst, clock=clock)
+        self._files = asyncio.Semaphore(settings.files_at_once)
         # Each proposal in work may take a few times its size in memory.
         self._proposals = asyncio.Semaphore(settings.proposals_at_once)
         self._proposing: Counter[str] = Counter()
@@ -94,8 +102,10 @@ class GrantsServer:
         """Listen; the port is returned (0 asks for a free one)."""
         # Each reader bounds its own body, after decompression.
         app = web.Application(client_max_size=0)
-        app.router.add_post(names.PATH_GRANTS, self._handler(self._grant))
-        app.router.add_post(names.PATH_PROPOSALS, self._handler(self._propose))
+        grants, proposals, files = names.PATH_GRANTS, names.PATH_PROPOSALS, names.PATH_FILES
+        app.router.add_post(grants, self._handler(grants, self._grant))
+        app.router.add_post(proposals, self._handler(proposals, self._propose))
+        app.router.add_get(files + r"/{uid}/{number:\d{1,6}}", self._handler(files, self._file))
         app.router.add_get(_HEALTH, self._health)
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=75.0)
         await self._runner.setup()
@@ -125,6 +135,23 @@ class GrantsServer:
                 answer = await self._service.propose(caller, proposal)
         status = HTTPStatus.OK if answer.error is None else HTTPStatus.CONFLICT
         return await _respond(status, answer)
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        seconds = self._settings.grant_seconds
+        async with asyncio.timeout(seconds):
+            caller = await self._admit(request, self._file_rate)
+            await self._files.acquire()
+        # The place is held until the last byte went: bodies that wait for slow readers are memory.
+        try:
+            uid, number = Uid(request.match_info["uid"]), int(request.match_info["number"])
+            async with asyncio.timeout(seconds):
+                body = await self._service.read_file(caller, uid, number)
+            answer = build_file_answer(body, request.headers.get("Range"))
+            return await send_whole(request, answer, seconds)
+        except FileRefusedError as refused:
+            return refuse_file(refused)
+        finally:
+            self._files.release()
 
     @asynccontextmanager
     async def _place(self, caller: Caller) -> AsyncIterator[None]:
@@ -164,15 +191,16 @@ class GrantsServer:
         return caller
 
     def _handler(
-        self, answer: Callable[[web.Request], Awaitable[web.Response]]
-    ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def handle(request: web.Request) -> web.Response:
+        self, path: str, answer: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            response: web.StreamResponse
             try:
                 response = await answer(request)
             except Exception as error:  # noqa: BLE001 - one request's failure stays its own
-                response = _explain(request.path, error)
+                response = _explain(path, error)
             if self._observe is not None:
-                self._observe(request.path, response.status)
+                self._observe(path, response.status)
             return response
 
         return handle

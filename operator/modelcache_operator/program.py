@@ -50,7 +50,7 @@ from modelcache_operator.ports.manifests import Manifests
 from modelcache_operator.ports.sources import Sources
 from modelcache_operator.serving_certificate import RotationPlan, ServingCertificate
 from modelcache_operator.sources.allow_list_file import AllowListFile
-from modelcache_operator.sources.s3 import S3Sources
+from modelcache_operator.sources.by_scheme import make_sources
 from modelcache_operator.workqueue import WorkQueue
 
 _log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class _Program:
             config, clock.monotonic, self._watches, self._informer, self._relister
         )
         tap.listeners += [self._metrics.request, self._health.note_request]
-        self._sources = S3Sources(KubeKeyedData(kube), allow_list.current)
+        self._sources = make_sources(KubeKeyedData(kube), allow_list.current)
         self._manifests = ConfigMapManifests(kube, config.namespace)
         self._queue = WorkQueue(self._metrics, uniform=random.uniform)
         self._term = self._make_term(self._sources, self._manifests)

@@ -172,13 +172,14 @@ class Rechecker:
         self, version: ModelVersionView, resolved: str
     ) -> tuple[SourceFinding, float | None]:
         """What is found, and after which time the source wants to be asked again."""
+        uri = version.spec.source.uri
         try:
             async with asyncio.timeout(RESOLVE_SECONDS):
                 found = await self.sources.resolve(version)
         except SourceError as error:
-            return judge_refusal(error.reason, error.message), error.retry_after_seconds
+            return judge_refusal(uri, error.reason, error.message), error.retry_after_seconds
         except TimeoutError:
-            return judge_refusal(Reason.SOURCE_ERROR, "the listing does not end"), 0.0
+            return judge_refusal(uri, Reason.SOURCE_ERROR, "the listing does not end"), 0.0
         kept = None if found.digest == resolved else await self._kept(version.uid, resolved)
         return judge_listing(version.key.name, resolved, kept, found), None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,8 +18,9 @@ from modelcache_api.v1alpha1.model_version import (
 from modelcache_operator.decide.allowed_sources import AllowList, AllowRule
 from modelcache_operator.decide.world import ModelVersionView, ObjectKey, Uid
 from modelcache_operator.ports.keyed_data import KeyedData
-from modelcache_operator.ports.sources import SourceError
+from modelcache_operator.ports.sources import SourceError, Sources
 from modelcache_operator.sources.client import Timeouts
+from modelcache_operator.sources.hub.sources import HubSettings, HubSources
 from modelcache_operator.sources.s3 import S3Settings, S3Sources
 
 LOOPBACK_ALLOWED = AllowList((AllowRule(loopback=True),))
@@ -66,6 +68,7 @@ def make_version(
     exclude: Sequence[str] | None = None,
     digest: str | None = None,
     uid: str = "uid-1",
+    status: ModelVersionStatus | None = None,
     **source: Any,
 ) -> ModelVersionView:
     spec = ModelVersionSpec(
@@ -81,7 +84,8 @@ def make_version(
         exclude=None if exclude is None else tuple(exclude),
         digest=digest,
     )
-    return ModelVersionView(ObjectKey("team", "v1"), Uid(uid), 1, spec, ModelVersionStatus())
+    status = status or ModelVersionStatus()
+    return ModelVersionView(ObjectKey("team", "v1"), Uid(uid), 1, spec, status)
 
 
 def make_sources(
@@ -91,7 +95,15 @@ def make_sources(
     return S3Sources(data, lambda: allow_list, settings=S3Settings(**settings))
 
 
-async def fail_to_resolve(sources: S3Sources, version: ModelVersionView) -> SourceError:
+def make_hub_sources(
+    data: FakeKeyedData, *, allow_list: AllowList = LOOPBACK_ALLOWED, **settings: Any
+) -> HubSources:
+    clock = settings.pop("clock", time.time)
+    settings.setdefault("timeouts", Timeouts(connect=2.0, read=2.0))
+    return HubSources(data, lambda: allow_list, clock=clock, settings=HubSettings(**settings))
+
+
+async def fail_to_resolve(sources: Sources, version: ModelVersionView) -> SourceError:
     """The error that resolving the version ends with."""
     with pytest.raises(SourceError) as caught:
         await sources.resolve(version)

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fakes.source_world import FakeKeyedData, make_sources
+from fakes.hub_server import HubServer
+from fakes.source_world import FakeKeyedData, make_hub_sources, make_sources
 
 
 @pytest.fixture
@@ -10,11 +11,26 @@ def data():
     """Secrets and ConfigMaps; `keys` holds credentials that any stub takes."""
     own = FakeKeyedData()
     own.put_credentials("keys", "AKEXAMPLE", "not-a-secret")
+    own.put_secret("hub", HF_TOKEN="hf_example")
     return own
 
 
 @pytest.fixture
 async def sources(data):
     own = make_sources(data)
+    yield own
+    await own.close()
+
+
+@pytest.fixture
+def hub():
+    """A stand-in for the hub, with its CDN."""
+    with HubServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def hub_sources(data):
+    own = make_hub_sources(data)
     yield own
     await own.close()

@@ -142,7 +142,8 @@ class HttpGrants:
             raise _odd("the operator's grant is for something else")
         if grant.error is not None:
             raise self._refused(grant.error)
-        return grant
+        files = await self._http.give_addresses(grant.files)
+        return grant.model_copy(update={"files": files})
 
     def _refused(self, error: WireError | None) -> GrantUnavailableError:
         reason, message = describe_wire_error(error)

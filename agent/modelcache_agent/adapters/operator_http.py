@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from modelcache_agent.decide.granting import UNKNOWN_SECONDS
 from modelcache_agent.fetch import GrantUnavailableError
 from modelcache_api.conditions import truncate
 from modelcache_api.names import Reason
-from modelcache_api.wire import WireError
+from modelcache_api.wire import GrantedFile, WireError
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=45.0, connect=10.0)
 # A page of 500 large files with the hashes of their pieces has about 20 MB.
@@ -73,6 +74,31 @@ class OperatorHttp:
         if refusal.reason is Reason.NOT_KNOWN_YET:
             self.reconnect()
         raise refusal
+
+    async def give_addresses(self, files: Sequence[GrantedFile]) -> tuple[GrantedFile, ...]:
+        """The files, those that the operator hands over itself with an address like all others.
+
+        Raises:
+            GrantUnavailableError: CA or token cannot be read.
+        """
+        if not any(file.url.startswith("/") for file in files):
+            return tuple(files)
+        try:
+            token, bundle = await asyncio.to_thread(self._read_access)
+        except OSError as error:
+            raise _away(f"the operator's CA or the token cannot be read: {error}") from error
+        own: dict[str, Any] = {"ca_bundle": bundle}
+        own["headers"] = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return tuple(
+            file.model_copy(update={**own, "url": f"{self._url}{file.url}"})
+            if file.url.startswith("/")
+            else file
+            for file in files
+        )
+
+    def _read_access(self) -> tuple[str | None, str | None]:
+        bundle = None if self._ca_file is None else self._ca_file.read_text(encoding="ascii")
+        return self._read_token(), bundle
 
     async def _exchange(self, path: str, body: bytes) -> tuple[int, bytes]:
         if self._session is None:

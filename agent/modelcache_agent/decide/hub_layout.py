@@ -19,6 +19,7 @@ _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
 _MOST_PARTS: Final = 2
 # A commit of git has as many.
 _REVISION_CHARACTERS: Final = 40
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,9 @@ class HubLayout:
     revision: str
 
 
-def make_hub_layout(model: str | None, digest: ContentDigest) -> HubLayout | None:
+def make_hub_layout(
+    model: str | None, digest: ContentDigest, commit: str | None = None
+) -> HubLayout | None:
     """The layout for a model's id; None if the libraries would not accept the id.
 
     Without a commit the revision is the beginning of the content's digest: the same bytes have the
@@ -40,7 +43,10 @@ def make_hub_layout(model: str | None, digest: ContentDigest) -> HubLayout | Non
     parts = model.split("/")
     if len(parts) > _MOST_PARTS or not all(_is_part(part) for part in parts):
         return None
-    return HubLayout("--".join(("models", *parts)), digest_hex(digest)[:_REVISION_CHARACTERS])
+    revision = commit if commit is not None and _COMMIT.fullmatch(commit) else None
+    if revision is None:
+        revision = digest_hex(digest)[:_REVISION_CHARACTERS]
+    return HubLayout("--".join(("models", *parts)), revision)
 
 
 def _is_part(part: str) -> bool:

@@ -198,7 +198,8 @@ def _view(
         return VolumeView(volume.key, label, VolumeState.WAITING, Reason.WAITING, message)
     filling = None
     if view.state is EntryState.CACHED and view.digest is not None:
-        filling = Filling(entry.uid, view.digest, make_hub_layout(entry.model, view.digest))
+        hub = make_hub_layout(entry.model, view.digest, entry.revision)
+        filling = Filling(entry.uid, view.digest, hub)
     return VolumeView(
         key=volume.key,
         cache=label,

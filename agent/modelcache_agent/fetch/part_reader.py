@@ -64,7 +64,8 @@ class PartReader:
         self._counters.add("requests")
         self._watch.start_waiting()
         try:
-            exchange = self._cache.get(grant.url, _headers(grant, ask), job.spec.ca_bundle)
+            trusted = grant.ca_bundle or job.spec.ca_bundle
+            exchange = self._cache.get(grant.url, _headers(grant, ask), trusted)
         except RefusalError as error:
             self._raise_if_stopped()
             refusal = error.refusal

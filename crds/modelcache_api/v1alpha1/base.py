@@ -50,6 +50,7 @@ Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH), _NAME]
 ObjectName = Annotated[str, Field(min_length=1, max_length=253), _NAME]
 DIGEST_PATTERN: Final = r"^sha256:[0-9a-f]{64}$"
 Digest = Annotated[str, Field(pattern=DIGEST_PATTERN, max_length=71)]
+Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$", max_length=40)]
 ByteCount = Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})]
 Count = Annotated[int, Field(ge=0, json_schema_extra={"format": "int32"})]
 

@@ -9,7 +9,16 @@ from pydantic import Field
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_MESSAGE_LENGTH
 from modelcache_api.markers import Column, ListType, Rule
 from modelcache_api.names import EntryOrigin, EntryState, Tier
-from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Conditions, Count, Digest, Kind, Name
+from modelcache_api.v1alpha1.base import (
+    ApiModel,
+    ByteCount,
+    Commit,
+    Conditions,
+    Count,
+    Digest,
+    Kind,
+    Name,
+)
 
 Uid = Annotated[str, Field(min_length=1, max_length=64)]
 
@@ -33,6 +42,13 @@ class EntrySpec(ApiModel):
         Field(
             max_length=256,
             description="Id of the model, under which a pod's volume shows it as the hub does.",
+        ),
+    ] = None
+    revision: Annotated[
+        Commit | None,
+        Field(
+            description="Commit of the hub that the files are of: the name of the snapshot that a "
+            "pod's volume shows."
         ),
     ] = None
     evictable: Annotated[

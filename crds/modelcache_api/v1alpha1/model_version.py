@@ -13,6 +13,7 @@ from modelcache_api.v1alpha1.base import (
     DIGEST_PATTERN,
     ApiModel,
     ByteCount,
+    Commit,
     Conditions,
     Count,
     Digest,
@@ -66,22 +67,59 @@ class SecretRef(ApiModel):
     name: Annotated[ObjectName, Field(description="Name of the Secret.")]
 
 
+_BUCKET: Final = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?"
+_HUB_NAME: Final = r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
+_REVISION: Final = r"[A-Za-z0-9_]([A-Za-z0-9._/+-]{0,253}[A-Za-z0-9_+-])?"
+_REPOSITORY: Final = f"hf://{_HUB_NAME}(/{_HUB_NAME})?(@{_REVISION})?"
+
+
 class Source(ApiModel):
-    """The object storage that holds the content. Only `uri` is part of the identity."""
+    """The store or hub that holds the content. Only `uri` is part of the identity."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.endpoint) || !self.uri.startsWith('s3://')"
+            " || self.endpoint.matches(r'^https?://[^/]*/?$')",
+            "source.endpoint of s3:// must be without a path",
+            ".endpoint",
+        ),
+        Rule(
+            "!has(self.region) || self.uri.startsWith('s3://')",
+            "source.region goes with s3:// only: remove it",
+            ".region",
+        ),
+        Rule(
+            "!has(self.addressing) || self.addressing == 'Auto' || self.uri.startsWith('s3://')",
+            "source.addressing goes with s3:// only: remove it",
+            ".addressing",
+        ),
+    )
 
     uri: Annotated[
         str,
         Field(
             max_length=1600,
-            description="s3://bucket/prefix, or s3://bucket/key for one object. Immutable.",
+            description=(
+                "s3://bucket/prefix; s3://bucket/key for one object; or a model repository of the "
+                "hub as hf://organisation/name@revision, where the revision is a branch (main, if "
+                "there is none), a tag or a commit. Immutable."
+            ),
         ),
         Matches(
-            r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?$",
-            "source.uri must be s3://bucket/prefix with the name of an S3 bucket",
+            f"^({_BUCKET}|{_REPOSITORY})$",
+            "source.uri must be s3://bucket/prefix or hf://organisation/name@revision",
         ),
         Rule(
-            r"!self.matches(r'^s3://.*(//|/\.{1,2}(/|$))')",
+            r"!self.matches(r'^(s3|hf)://.*(//|/\.{1,2}(/|$))')",
             "source.uri must have no empty, . or .. part",
+        ),
+        Rule(
+            "!self.matches(r'^hf://(models|datasets|spaces|kernels|buckets)/')",
+            "source.uri names a model repository as hf://organisation/name, and no other kind",
+        ),
+        Rule(
+            r"!self.matches(r'^hf://[^@]*(--|\.\.|\.git(@|$))')",
+            "source.uri: a name of the hub has no -- and no .. and does not end with .git",
         ),
         Rule("self == oldSelf", "source.uri is immutable: create a new ModelVersion instead"),
     ]
@@ -90,38 +128,45 @@ class Source(ApiModel):
         Field(
             max_length=512,
             description=(
-                "Address of an S3-compatible store with its scheme, e.g. http://seaweed:8333. "
-                "Without it, AWS S3 of the region."
+                "Address with its scheme: of an S3-compatible store, e.g. http://seaweed:8333, or "
+                "of a mirror of the hub, which may have a path. Without it, AWS S3 of the region, "
+                "or the public hub."
             ),
         ),
         Matches(
-            r"^https?://[A-Za-z0-9._\[\]:-]+/?$",
-            "source.endpoint must be http://host:port or https://host:port, without a path",
+            r"^https?://[A-Za-z0-9._\[\]:-]+(/[A-Za-z0-9._~/-]*)?$",
+            "source.endpoint must be http://host:port or https://host:port",
         ),
     ] = None
     region: Annotated[
         str | None,
-        Field(max_length=64, description="Region used for signing; us-east-1 if absent."),
+        Field(max_length=64, description="Region used for signing s3://; us-east-1 if absent."),
         Matches(r"^[a-z0-9-]+$", "source.region must be the name of a region, e.g. us-east-1"),
     ] = None
     addressing: Annotated[
         Addressing,
         Field(
             description=(
-                "Path puts the bucket in the path, Virtual in the host name. "
+                "For s3://: Path puts the bucket in the path, Virtual in the host name. "
                 "Auto takes Path for a custom endpoint and Virtual for AWS."
             )
         ),
     ] = Addressing.AUTO
     ca_bundle_ref: Annotated[
-        CABundleRef | None, Field(description="CA bundle for an https endpoint of a private CA.")
+        CABundleRef | None,
+        Field(
+            description=(
+                "CA bundle for an https endpoint of a private CA, and for where it redirects to."
+            )
+        ),
     ] = None
     credentials_secret_ref: Annotated[
         SecretRef | None,
         Field(
             description=(
                 "Secret with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and optionally "
-                "AWS_SESSION_TOKEN. Without it requests are anonymous."
+                "AWS_SESSION_TOKEN for s3://, with HF_TOKEN for hf://. Without it requests are "
+                "anonymous."
             )
         ),
     ] = None
@@ -182,13 +227,14 @@ class ModelVersionSpec(ApiModel):
         ),
         Rule("self == oldSelf", "model is immutable: create a new ModelVersion instead"),
     ]
-    source: Annotated[Source, Field(description="The object storage that holds the content.")]
+    source: Annotated[Source, Field(description="The store or hub that holds the content.")]
     include: Annotated[
         Globs | None,
         Field(
             description=(
                 "Globs over paths below the prefix; a file is taken if one matches. "
-                "`*` stays inside a folder, `**` does not. All files if absent. Immutable."
+                "`*` stays inside a folder, `**` does not. All files if absent; of hf:// all but "
+                "those that repeat safetensors in another format. Immutable."
             )
         ),
     ] = None
@@ -237,6 +283,10 @@ class ModelVersionStatus(ApiModel):
     source_digest: Annotated[
         Digest | None, Field(description="Digest of the list of files when resolved.")
     ] = None
+    source_revision: Annotated[
+        Commit | None,
+        Field(description="Commit that the revision of hf:// was when resolved; it stays."),
+    ] = None
     content_digest: Annotated[
         Digest | None, Field(description="Digest of the bytes, adopted once.")
     ] = None
@@ -280,7 +330,7 @@ class ModelVersionStatus(ApiModel):
 
 
 class ModelVersion(Kind):
-    """One immutable content of a model, and the object storage it comes from."""
+    """One immutable content of a model, and the store or hub it comes from."""
 
     plural: ClassVar[str] = "modelversions"
     short_names: ClassVar[tuple[str, ...]] = ("mver",)

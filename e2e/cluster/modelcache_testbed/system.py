@@ -28,7 +28,7 @@ AGENT_ACCOUNT = "modelcache-agent"
 _ROOT = Path(__file__).resolve().parents[3]
 _CA_PATH = f"/api/v1/namespaces/{NAMESPACE}/configmaps/modelcache-ca"
 # Loopback is refused by default; the test bed's store lives there.
-_SOURCE_POLICY = '[{"namespaces": ["*"], "uriPrefixes": ["s3://"], "loopback": true}]\n'
+_SOURCE_POLICY = '[{"namespaces": ["*"], "uriPrefixes": ["s3://", "hf://"], "loopback": true}]\n'
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class AllowRule(BaseModel):
     )
 
     namespaces: tuple[str, ...] = ("*",)
-    uri_prefixes: tuple[str, ...] = ("s3://",)
+    uri_prefixes: tuple[str, ...] = ("s3://", "hf://")
     endpoints: tuple[str, ...] = ("*",)
     loopback: bool = False
 
@@ -120,6 +120,11 @@ def _has_port(host: str) -> bool:
 
 
 def _is_below(uri: str, prefix: str) -> bool:
-    """`s3://b/exp` covers `s3://b/exp` and `s3://b/exp/x`, and not `s3://b/exp2`."""
+    """`s3://b/exp` covers `s3://b/exp` and `s3://b/exp/x`, and not `s3://b/exp2`.
+
+    `hf://org/name` covers all revisions of that repository.
+    """
     folder = prefix if prefix.endswith("/") else f"{prefix}/"
-    return uri.startswith(folder) or uri.rstrip("/") == prefix.rstrip("/")
+    if uri.startswith(folder) or uri.rstrip("/") == prefix.rstrip("/"):
+        return True
+    return prefix.startswith("hf://") and uri.startswith(f"{prefix}@")

@@ -96,6 +96,7 @@ def _make_entry(copy: PlacedCopy) -> EntrySpec | None:
         label_key=status.node_label_key,
         size_bytes=status.size_bytes,
         model=copy.version.spec.model,
+        revision=status.source_revision,
         evictable=copy.may_be_evicted,
     )
 

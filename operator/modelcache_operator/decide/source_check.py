@@ -23,7 +23,8 @@ _LONGEST_RETRY_SECONDS: Final = 900.0
 # A single answer takes no copy away: "gone" must be said twice.
 _CONFIRM_SECONDS: Final = 30.0
 _CONFIRMATIONS: Final = 2
-_COMMIT: Final = re.compile(r"hf://[^@]+@[0-9a-f]{40}")
+_HUB: Final = "hf://"
+_COMMIT: Final = re.compile(rf"{_HUB}[^@]+@[0-9a-f]{{40}}")
 _MAX_PATH_SHOWN: Final = 80
 
 
@@ -98,9 +99,13 @@ def judge_listing(
     return _changed(name, "in the source: " + ", ".join(told)) if told else UNCHANGED
 
 
-def judge_refusal(reason: Reason, message: str) -> SourceFinding:
-    """An attempt that brought no listing."""
-    if reason is Reason.SOURCE_NOT_FOUND:
+def judge_refusal(uri: str, reason: Reason, message: str) -> SourceFinding:
+    """An attempt that brought no listing.
+
+    A hub says of a repository that the token may not see that there is none: a token that was
+    revoked must not take copies away, so there only a missing revision is evidence.
+    """
+    if reason is (Reason.REVISION_NOT_FOUND if _is_hub(uri) else Reason.SOURCE_NOT_FOUND):
         return _gone(message)
     return SourceFinding(None, reason, f"the source cannot be checked: {message}")
 
@@ -164,6 +169,10 @@ def _is_same(before: SourceFile, after: SourceFile) -> bool:
     if before.version_id is not None and after.version_id is not None:
         return before.version_id == after.version_id
     return before.etag is not None and before.etag == after.etag
+
+
+def _is_hub(uri: str) -> bool:
+    return uri.startswith(_HUB)
 
 
 def _changed(name: str, what: str) -> SourceFinding:

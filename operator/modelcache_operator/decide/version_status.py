@@ -30,6 +30,7 @@ class ResolvedSource:
     source_digest: str
     size_bytes: int
     files: int
+    revision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,9 @@ def source_in_status(version: ModelVersionView) -> ResolvedSource | None:
     status = version.status
     if status.source_digest is None or status.size_bytes is None:
         return None
-    return ResolvedSource(status.source_digest, status.size_bytes, status.files or 0)
+    return ResolvedSource(
+        status.source_digest, status.size_bytes, status.files or 0, status.source_revision
+    )
 
 
 def content_in_status(version: ModelVersionView) -> KnownContent | None:
@@ -121,6 +124,7 @@ def make_version_status(facts: VersionFacts, now: datetime) -> ModelVersionStatu
     return ModelVersionStatus(
         observed_generation=version.generation,
         source_digest=source.source_digest if source else None,
+        source_revision=source.revision if source else None,
         content_digest=content.content_digest if content else None,
         content_manifest_digest=content.manifest_digest if content else None,
         size_bytes=source.size_bytes if source else None,

@@ -1,4 +1,4 @@
-"""Object stores as the operator sees them."""
+"""Object stores and hubs as the operator sees them."""
 
 from __future__ import annotations
 
@@ -29,10 +29,13 @@ class SourceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SignedFile:
-    """A short-lived URL for one file. `expires_at` is in Unix seconds."""
+    """A short-lived URL for one file. `expires_at` is in Unix seconds.
+
+    `url` None: the file is small, and nobody but the operator may read it; see `Sources.read`.
+    """
 
     path: str
-    url: str
+    url: str | None
     headers: tuple[tuple[str, str], ...]
     expires_at: float
 
@@ -55,9 +58,27 @@ class Sources(Protocol):
             SourceError: with one reason.
         """
 
-    async def sign(self, version: ModelVersionView, files: Sequence[SourceFile]) -> SignedPage:
-        """One short-lived URL for each file, in the same order.
+    async def sign(
+        self,
+        version: ModelVersionView,
+        files: Sequence[SourceFile],
+        revision: str | None = None,
+        /,
+    ) -> SignedPage:
+        """One short-lived URL for each file, in the same order. `revision` is the manifest's.
 
         Raises:
             SourceError: with one reason.
         """
+
+    async def read(
+        self, version: ModelVersionView, file: SourceFile, revision: str | None = None, /
+    ) -> bytes:
+        """The bytes of a file that has no URL.
+
+        Raises:
+            SourceError: with one reason.
+        """
+
+    async def close(self) -> None:
+        """End what runs."""

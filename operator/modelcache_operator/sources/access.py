@@ -54,11 +54,11 @@ async def read_access(reader: KeyedDataReader, version: ModelVersionView) -> Acc
     credentials, ca_bundle = None, None
     revision: list[str] = []
     if source.credentials_secret_ref is not None:
-        data = await _read_secret(reader, namespace, source.credentials_secret_ref)
+        data = await read_secret(reader, namespace, source.credentials_secret_ref)
         credentials = parse_credentials(data, source.credentials_secret_ref.name)
         revision.append(f"secret:{data.revision}")
     if source.ca_bundle_ref is not None:
-        data = await _read_bundle(reader, namespace, source.ca_bundle_ref)
+        data = await read_bundle(reader, namespace, source.ca_bundle_ref)
         ca_bundle = parse_bundle(data, source.ca_bundle_ref)
         revision.append(f"bundle:{data.revision}")
     return Access(credentials, ca_bundle, tuple(revision))
@@ -72,10 +72,10 @@ def parse_credentials(data: KeyedData, name: str) -> Credentials:
     """
     token = None
     if names.SECRET_SESSION_TOKEN in data.data:
-        token = _text(data, names.SECRET_SESSION_TOKEN, name)
+        token = parse_text(data, names.SECRET_SESSION_TOKEN, name)
     return Credentials(
-        _text(data, names.SECRET_ACCESS_KEY_ID, name),
-        _text(data, names.SECRET_SECRET_ACCESS_KEY, name),
+        parse_text(data, names.SECRET_ACCESS_KEY_ID, name),
+        parse_text(data, names.SECRET_SECRET_ACCESS_KEY, name),
         token,
     )
 
@@ -98,7 +98,12 @@ def parse_bundle(data: KeyedData, ref: CABundleRef) -> str:
     return "".join(item.public_bytes(Encoding.PEM).decode("ascii") for item in certificates)
 
 
-async def _read_secret(reader: KeyedDataReader, namespace: str, ref: SecretRef) -> KeyedData:
+async def read_secret(reader: KeyedDataReader, namespace: str, ref: SecretRef) -> KeyedData:
+    """The Secret's data.
+
+    Raises:
+        SourceError: SecretNotFound.
+    """
     try:
         data = await reader.secret(ObjectKey(namespace, ref.name))
     except KeyedDataForbiddenError:
@@ -115,7 +120,12 @@ async def _read_secret(reader: KeyedDataReader, namespace: str, ref: SecretRef) 
     return data
 
 
-async def _read_bundle(reader: KeyedDataReader, namespace: str, ref: CABundleRef) -> KeyedData:
+async def read_bundle(reader: KeyedDataReader, namespace: str, ref: CABundleRef) -> KeyedData:
+    """The data of the object that holds the bundle.
+
+    Raises:
+        SourceError: CABundleInvalid.
+    """
     key = ObjectKey(namespace, ref.name)
     is_secret = ref.kind is BundleKind.SECRET
     try:
@@ -133,7 +143,12 @@ async def _read_bundle(reader: KeyedDataReader, namespace: str, ref: CABundleRef
     return data
 
 
-def _text(data: KeyedData, key: str, name: str) -> str:
+def parse_text(data: KeyedData, key: str, name: str) -> str:
+    """One value of the Secret of that name; white space around it is dropped. Pure.
+
+    Raises:
+        SourceError: SecretInvalid, naming the key and never the value.
+    """
     if key not in data.data:
         raise SourceError(Reason.SECRET_INVALID, f"Secret {name!r} has no key {key}: add it")
     try:

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from botocore import UNSIGNED
 from botocore.config import Config
@@ -26,6 +26,7 @@ from modelcache_operator.sources.access import Access
 from modelcache_operator.sources.addressing import Address
 from modelcache_operator.sources.egress import GuardedSession
 
+_C = TypeVar("_C")
 # Our queue retries, and it knows which reasons are worth it.
 _ONE_ATTEMPT: Final = {"total_max_attempts": 1, "mode": "standard"}
 
@@ -126,15 +127,15 @@ def _never_redirect(context: dict[str, Any], **_: Any) -> None:
     context.setdefault("s3_redirect", {})["redirected"] = True
 
 
-class ClientCache:
+class ClientCache(Generic[_C]):
     """The clients used last. Making one takes tens of milliseconds, and sessions are not shared."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._clients: OrderedDict[Hashable, S3Client] = OrderedDict()
+        self._clients: OrderedDict[Hashable, _C] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable, make: Callable[[], S3Client]) -> S3Client:
+    def get(self, key: Hashable, make: Callable[[], _C]) -> _C:
         """The client of that key; made by one thread at a time."""
         with self._lock:
             client = self._clients.get(key)

@@ -9,7 +9,7 @@ import re
 import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Final
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -22,11 +22,11 @@ from botocore.exceptions import (
     SSLError,
 )
 from botocore.parsers import ResponseParserError
-from urllib3.util.ssl_match_hostname import CertificateError
 
 from modelcache_api.names import Reason
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.addressing import Address
+from modelcache_operator.sources.causes import describe_tls, find_cause
 from modelcache_operator.sources.egress import RefusedAddressError
 from modelcache_operator.sources.quoted import quote_key
 from modelcache_operator.sources.store_answer import StoreAnswer, read_retry_after
@@ -88,8 +88,6 @@ _ELSEWHERE: Final = frozenset(
 _WANTS_VIRTUAL: Final = re.compile(
     r"virtual[ -]?host|path[ -]?style|second level domain|SecondLevelDomain", re.IGNORECASE
 )
-_T = TypeVar("_T", bound=BaseException)
-
 
 S3Failure = BotoCoreError | ClientError | ResponseParserError
 S3_ERRORS: Final = (BotoCoreError, ClientError, ResponseParserError)
@@ -106,7 +104,7 @@ class Attempt:
 
 def explain(error: S3Failure, attempt: Attempt) -> SourceError:
     """The reason for a failed call, with cause, cure and when to try again."""
-    refused = _find(error, RefusedAddressError)
+    refused = find_cause(error, RefusedAddressError)
     if refused is not None:
         return SourceError(
             Reason.SOURCE_NOT_ALLOWED, f"{attempt.address.request_host}: {refused.message}"
@@ -125,16 +123,16 @@ def explain(error: S3Failure, attempt: Attempt) -> SourceError:
 
 def _explain_connection(error: Exception, attempt: Attempt) -> SourceError:
     where = attempt.address.authority
-    if isinstance(error, SSLError) or _find(error, ssl.SSLError) is not None:
+    if isinstance(error, SSLError) or find_cause(error, ssl.SSLError) is not None:
         return SourceError(
             Reason.TLS_FAILED,
-            f"no trusted TLS connection to {where}: {_describe_tls(error)}; give the CA's "
+            f"no trusted TLS connection to {where}: {describe_tls(error)}; give the CA's "
             "certificate with source.caBundleRef, or correct source.endpoint",
             retry_after_seconds=_LATER,
         )
     if isinstance(error, ConnectTimeoutError | ReadTimeoutError):
         what = "does not answer in time"
-    elif _find(error, ConnectionRefusedError) is not None:
+    elif find_cause(error, ConnectionRefusedError) is not None:
         what = "refuses connections"
     elif isinstance(error, EndpointConnectionError):
         what = "cannot be reached"
@@ -254,33 +252,3 @@ def _not_s3(attempt: Attempt) -> SourceError:
         "check source.endpoint",
         retry_after_seconds=_LATER,
     )
-
-
-def _describe_tls(error: BaseException) -> str:
-    verification = _find(error, ssl.SSLCertVerificationError)
-    if verification is not None:
-        return verification.verify_message or "the certificate is not valid"
-    if _find(error, CertificateError) is not None:
-        return "the certificate is for another host name (mismatch)"
-    other = _find(error, ssl.SSLError)
-    reason = other.reason if other is not None else None
-    if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
-        return "it does not speak TLS at that port"
-    return (reason or "the handshake failed").replace("_", " ").lower()
-
-
-def _find(error: BaseException, kind: type[_T]) -> _T | None:
-    """The first error of that kind among the error, its causes, contexts and arguments."""
-    open_errors: list[object] = [error]
-    seen: set[int] = set()
-    while open_errors:
-        current = open_errors.pop()
-        if not isinstance(current, BaseException) or id(current) in seen:
-            continue
-        if isinstance(current, kind):
-            return current
-        seen.add(id(current))
-        inner = getattr(current, "kwargs", None) or {}
-        open_errors += [current.__cause__, current.__context__, getattr(current, "reason", None)]
-        open_errors += [*current.args, *(inner.values() if isinstance(inner, dict) else ())]
-    return None

@@ -35,6 +35,7 @@ from modelcache_operator.sources.client import (
 from modelcache_operator.sources.egress import check_names
 from modelcache_operator.sources.errors import S3_ERRORS, Attempt, explain
 from modelcache_operator.sources.location import S3Location, parse_s3_uri
+from modelcache_operator.sources.quoted import quote_key
 from modelcache_operator.sources.resolution import Gate, listing_too_long, resolve_location
 from modelcache_operator.sources.selection import Globs
 from modelcache_operator.sources.signing import sign_files
@@ -82,7 +83,7 @@ class S3Sources:
         self._clock = clock
         self._settings = settings or S3Settings()
         self._session = make_session()
-        self._clients = ClientCache(self._settings.clients)
+        self._clients: ClientCache[S3Client] = ClientCache(self._settings.clients)
         self._names_checked: OrderedDict[tuple[Address, Reach], float] = OrderedDict()
         self._listing = ThreadPoolExecutor(self._settings.list_threads, "s3-list")
         self._signing = ThreadPoolExecutor(self._settings.sign_threads, "s3-sign")
@@ -105,7 +106,9 @@ class S3Sources:
         finally:
             gate.close()
 
-    async def sign(self, version: ModelVersionView, files: Sequence[SourceFile]) -> SignedPage:
+    async def sign(
+        self, version: ModelVersionView, files: Sequence[SourceFile], _revision: str | None = None
+    ) -> SignedPage:
         """One short-lived URL for each file, in the same order. Sends nothing to the store."""
         target = await self._prepare(version)
         await self._check_names_sometimes(target)
@@ -121,6 +124,14 @@ class S3Sources:
             for file, url in zip(files, urls, strict=True)
         )
         return SignedPage(tuple(signed), target.access.ca_bundle)
+
+    async def read(
+        self, _version: ModelVersionView, file: SourceFile, _revision: str | None = None
+    ) -> bytes:
+        """Nothing: there is a URL for each object."""
+        raise SourceError(
+            Reason.SOURCE_INVALID, f"{quote_key(file.path)} is read at its own address"
+        )
 
     async def close(self) -> None:
         """End the threads once their present calls are over."""

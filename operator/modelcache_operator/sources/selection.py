@@ -62,6 +62,16 @@ def select_files(
         for item in objects
         if globs.select(path := item.key[len(prefix) :])
     )
+    check_files(files)
+    return files
+
+
+def check_files(files: Sequence[SourceFile]) -> None:
+    """All that is selected may become files beside one another.
+
+    Raises:
+        SourceError: UnsafeKey or TooManyFiles.
+    """
     _check_number(len(files))
     for file in files:
         _check_path(file.path)
@@ -72,7 +82,6 @@ def select_files(
             f"{quote_key(clash)} is both a file and a folder: rename one of them "
             "or leave one out with spec.exclude",
         )
-    return files
 
 
 def select_object(item: ListedObject, name: str, globs: Globs) -> tuple[SourceFile, ...]:

@@ -9,6 +9,7 @@ from modelcache_kube import CACHE_NODES, MODEL_CACHES, MODEL_VERSIONS, Resource
 
 Object = dict[str, Any]
 DIGEST = "sha256:" + "0123456789abcdef" * 4
+COMMIT = "0123456789" * 4
 NOW = "2026-01-31T12:00:00Z"
 GONE = object()
 
@@ -33,6 +34,19 @@ MINIMAL: dict[str, Object] = {
     "CacheNode": {"spec": {"nodeUid": "u1"}},
 }
 
+# As much as may be said of a repository of the hub.
+HUB: Object = {
+    "spec": {
+        "model": "sentence-transformers/all-MiniLM-L6-v2",
+        "source": {
+            "uri": "hf://sentence-transformers/all-MiniLM-L6-v2@v1.0",
+            "endpoint": "https://mirror.example/api/hub",
+            "caBundleRef": {"kind": "Secret", "name": "ca", "key": "bundle.pem"},
+            "credentialsSecretRef": {"name": "models-hub"},
+        },
+    }
+}
+
 FULL: dict[str, Object] = {
     "ModelVersion": {
         "spec": {
@@ -54,6 +68,7 @@ FULL: dict[str, Object] = {
         "status": {
             "observedGeneration": 1,
             "sourceDigest": DIGEST,
+            "sourceRevision": COMMIT,
             "contentDigest": DIGEST,
             "contentManifestDigest": DIGEST,
             "sizeBytes": 91_000_000,
@@ -115,6 +130,7 @@ FULL: dict[str, Object] = {
                     "tier": "Disk",
                     "sizeBytes": 91_000_000,
                     "model": "sentence-transformers/all-MiniLM-L6-v2",
+                    "revision": COMMIT,
                     "evictable": True,
                     "origin": "Placement",
                 }

@@ -25,8 +25,17 @@ BEGINNINGS: dict[Path, str] = {
     (0, "key"): "a" * 253 + "/",
 }
 # A pattern fixes the length, or only one item is possible: there is nothing to accept at the bound.
-FIXED = {"digest", "sourceDigest", "contentDigest", "contentManifestDigest", "status", "tiers"}
-FIXED |= {"recheckInterval"}
+FIXED = {
+    "digest",
+    "sourceDigest",
+    "sourceRevision",
+    "contentDigest",
+    "contentManifestDigest",
+    "recheckInterval",
+    "revision",
+    "status",
+    "tiers",
+}
 
 
 def schemas() -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contract.crds.objects import DIGEST, FULL, GONE, MINIMAL, RESOURCES, with_value
+from contract.crds.objects import DIGEST, FULL, GONE, HUB, MINIMAL, RESOURCES, with_value
 from contract.crds.test_bounds import FIELDS, put, schemas
 from modelcache_kube import Invalid
 
@@ -20,6 +20,7 @@ URI = ("spec", "source", "uri")
 ENDPOINT = ("spec", "source", "endpoint")
 REGION = ("spec", "source", "region")
 INTERVAL = ("spec", "source", "recheckInterval")
+ADDRESSING = ("spec", "source", "addressing")
 COPIES = ("spec", "placement", "copies")
 MIN_READY = ("spec", "placement", "minReady")
 SELECTOR = ("spec", "placement", "nodeSelector")
@@ -61,6 +62,7 @@ REFUSED = [
     pytest.param(VERSION, URI, "s3://abc//y", "no empty, . or ..", id="an empty part"),
     pytest.param(VERSION, ENDPOINT, "seaweed:8333", "http://host:port", id="no scheme"),
     pytest.param(VERSION, ENDPOINT, "http://h:1/path", "without a path", id="with a path"),
+    pytest.param(VERSION, ENDPOINT, "http://h:1/?a=b", "http://host:port", id="with a query"),
     pytest.param(VERSION, ENDPOINT, "http://u:p@h", "http://host:port", id="with a password"),
     pytest.param(VERSION, REGION, "EU west", "us-east-1", id="no region"),
     pytest.param(VERSION, ("spec", "model"), "/absolute", "organisation/name", id="no model id"),
@@ -109,6 +111,68 @@ async def test_refused_with_field_and_cure(hand, kind, path, value, cure):
     message = str(refused.value)
     assert cure in message
     assert ".".join(map(str, path)) in message
+
+
+HUB_ACCEPTED = [
+    pytest.param(URI, "hf://gpt2", id="a name of one part"),
+    pytest.param(URI, "hf://meta-llama/Llama-3.1-8B", id="organisation and name"),
+    pytest.param(URI, "hf://_a/b_@main", id="underscores"),
+    pytest.param(URI, f"hf://{'a' * 96}/{'b' * 96}@{'c' * 255}", id="the longest"),
+    pytest.param(URI, f"hf://org/name@{'0a' * 20}", id="a commit"),
+    pytest.param(URI, "hf://org/name@refs/pr/1", id="a revision with slashes"),
+    pytest.param(URI, "hf://org/name@v1.0+cu12", id="a tag"),
+    pytest.param(URI, "hf://org/na.me@a--b", id="dots in a name, dashes in a revision"),
+    pytest.param(ENDPOINT, "https://mirror.example", id="a mirror"),
+    pytest.param(ENDPOINT, "http://[::1]:8080/api/hub/", id="a mirror below a path"),
+    pytest.param(ENDPOINT, GONE, id="the public hub"),
+    pytest.param(ADDRESSING, "Auto", id="what is the default anyhow"),
+]
+KIND_OF_HUB, NAME_OF_HUB = "and no other kind", "has no -- and no .."
+HUB_REFUSED = [
+    pytest.param(URI, "hf://", "hf://organisation/name", id="no name"),
+    pytest.param(URI, "hf://org/", "hf://organisation/name", id="no second part"),
+    pytest.param(URI, "hf://a/b/c", "hf://organisation/name", id="three parts"),
+    pytest.param(URI, "hf://org/name.", "hf://organisation/name", id="a dot at the end"),
+    pytest.param(URI, "hf://-org/name", "hf://organisation/name", id="a dash at the beginning"),
+    pytest.param(URI, f"hf://{'a' * 97}", "hf://organisation/name", id="too long a name"),
+    pytest.param(URI, f"hf://a@{'b' * 256}", "hf://organisation/name", id="too long a revision"),
+    pytest.param(URI, "hf://org/name@", "hf://organisation/name", id="an empty revision"),
+    pytest.param(URI, "hf://org/name@main/", "hf://organisation/name", id="a slash at the end"),
+    pytest.param(URI, "hf://org/name@a b", "hf://organisation/name", id="a space"),
+    pytest.param(URI, "hf://org/name@a@b", "hf://organisation/name", id="two revisions"),
+    pytest.param(URI, "hf://org/name@a//b", "no empty, . or ..", id="an empty part"),
+    pytest.param(URI, "hf://org/name@a/../b", "no empty, . or ..", id="a step back"),
+    pytest.param(URI, "hf://datasets/squad", KIND_OF_HUB, id="a dataset"),
+    pytest.param(URI, "hf://models/gpt2", KIND_OF_HUB, id="a kind that is clear"),
+    pytest.param(URI, "hf://org/na--me", NAME_OF_HUB, id="two dashes"),
+    pytest.param(URI, "hf://o..rg/name@x", NAME_OF_HUB, id="two dots"),
+    pytest.param(URI, "hf://org/name.git@x", NAME_OF_HUB, id="git at the end"),
+    pytest.param(REGION, "us-east-1", "source.region goes with s3:// only", id="a region"),
+    pytest.param(ADDRESSING, "Path", "source.addressing goes with s3:// only", id="addressing"),
+    pytest.param(ENDPOINT, "https://h/a b", "http://host:port", id="a space in the path"),
+    pytest.param(ENDPOINT, "https://u:p@h/a", "http://host:port", id="a password"),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), HUB_ACCEPTED)
+async def test_of_the_hub_accepted(hand, path, value):
+    assert await hand.create(VERSION, with_value(HUB, path, value))
+
+
+@pytest.mark.parametrize(("path", "value", "cure"), HUB_REFUSED)
+async def test_of_the_hub_refused_with_field_and_cure(hand, path, value, cure):
+    with pytest.raises(Invalid) as refused:
+        await hand.create(VERSION, with_value(HUB, path, value))
+    assert cure in str(refused.value)
+    assert ".".join(path) in str(refused.value)
+
+
+async def test_a_repository_stays_one_and_its_transport_may_change(hand):
+    made = await hand.create(VERSION, HUB)
+    name = made["metadata"]["name"]
+    await hand.patch(VERSION, name, with_value({}, ENDPOINT, "https://other/mirror"))
+    with pytest.raises(Invalid, match=r"source\.uri is immutable"):
+        await hand.patch(VERSION, name, with_value({}, URI, "hf://gpt2"))
 
 
 SET_ONCE = [
@@ -197,7 +261,8 @@ def messages(schema: Any) -> list[str]:
 
 
 def test_every_rule_has_a_row():
-    told = [row.values[-1] for row in (*REFUSED, *SET_ONCE)] + ["the name must be at most 63"]
+    rows = (*REFUSED, *HUB_REFUSED, *SET_ONCE)
+    told = [row.values[-1] for row in rows] + ["the name must be at most 63"]
     # CacheNodes are written by our programs: the patterns are tried, the sentences are not needed.
     every = [m for root in schemas().values() for m in messages(root)]
     every += [m for _, _, schema in FIELDS for m in messages(schema)]

@@ -76,6 +76,21 @@ async def test_a_refresh_is_shared_by_all_who_ask_at_once(server, grants):
     assert len({id(file) for file in fresh}) == 1
 
 
+async def test_a_path_in_place_of_a_url_is_one_of_the_operators(server, grants, tmp_path):
+    server.url_of = lambda uid, path: f"/v1/files/{uid}/{path}"
+    await grants.open(entry_for(server.versions["v1"]))
+    file = await grants.current("v1", "part-00.bin")
+    assert file.url == f"{server.url}/v1/files/v1/part-00.bin"
+    assert file.headers == {"Authorization": "Bearer token-1"}
+    assert file.ca_bundle == server.authority.pem.decode()
+    (tmp_path / "token").write_text("token-2")
+    fresh = await grants.refresh("v1", "part-00.bin")
+    assert fresh.headers == {"Authorization": "Bearer token-2"}
+    (tmp_path / "token").unlink()
+    error = await refusal(grants.refresh("v1", "part-00.bin"))
+    assert error.reason is Reason.OPERATOR_UNREACHABLE
+
+
 async def test_the_token_is_read_anew_for_each_request(server, grants, tmp_path):
     await grants.open(entry_for(server.versions["v1"]))
     (tmp_path / "token").write_text("token-2")

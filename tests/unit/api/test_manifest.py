@@ -28,19 +28,21 @@ PATHS = st.text(st.characters(exclude_categories=("C",)), min_size=1, max_size=2
 SIZES = st.integers(0, 2**63)
 TOKENS = st.none() | st.text(max_size=10)
 SOURCE_FILES = st.lists(
-    st.builds(SourceFile, PATHS, SIZES, TOKENS, TOKENS, TOKENS), unique_by=lambda file: file.path
+    st.builds(SourceFile, PATHS, SIZES, TOKENS, TOKENS, TOKENS, st.none() | st.just(SHA)),
+    unique_by=lambda file: file.path,
 )
+REVISIONS = st.none() | st.text(max_size=40)
 CONTENT_FILES = st.lists(
     st.builds(ContentFile, PATHS, SIZES, st.just(SHA), st.lists(st.just(SHA)).map(tuple)),
     unique_by=lambda file: file.path,
 )
 
 
-@given(SOURCE_FILES, st.randoms())
-def test_source_manifest_comes_back_and_knows_no_order(files, random):
-    manifest = make_source_manifest(files)
+@given(SOURCE_FILES, REVISIONS, st.randoms())
+def test_source_manifest_comes_back_and_knows_no_order(files, revision, random):
+    manifest = make_source_manifest(files, revision)
     random.shuffle(files)
-    shuffled = make_source_manifest(files)
+    shuffled = make_source_manifest(files, revision)
     assert shuffled == manifest
     assert shuffled.digest == manifest.digest
     assert pack_source(shuffled) == pack_source(manifest)
@@ -87,9 +89,15 @@ def test_source_digest_changes_with_every_part_of_the_identity(changed):
     assert make_source_manifest([changed]).digest != before.digest
 
 
-def test_the_key_is_no_part_of_the_identity():
-    one, other = SourceFile("p", 1, "e"), SourceFile("p", 1, "e", key="x/p")
-    assert make_source_manifest([one]).digest == make_source_manifest([other]).digest
+def test_key_checksum_and_revision_are_no_part_of_the_identity():
+    one, other = SourceFile("p", 1, "e"), SourceFile("p", 1, "e", key="x/p", sha256=SHA)
+    assert make_source_manifest([one]).digest == make_source_manifest([other], "0a").digest
+
+
+def test_manifests_without_checksums_and_revision_are_packed_as_ever():
+    """Their stored bytes have a digest, by which those written by older operators are found."""
+    packed = pack_source(make_source_manifest([SourceFile("p", 1, "e", key="k")]))
+    assert gzip.decompress(packed) == b'[["p",1,"e",null,"k"]]'
 
 
 PACKED = pack_content(make_content_manifest([ContentFile("a" * 50, 10, SHA, (SHA, SHA))]))
@@ -130,6 +138,10 @@ SHAPES = [
     [[None, 1, None, None, None]],
     [["p", 1, 5, None, None]],
     [["p", 1, None, None, None, None]],
+    [["p", 1, None, None, None, SHA, None]],
+    {"revision": 5, "files": []},
+    {"revision": "0a", "files": {}},
+    {"files": [["p"]]},
 ]
 
 
@@ -159,6 +171,16 @@ def test_difference(files, expected):
     content = make_content_manifest(ContentFile(path, size, SHA) for path, size in files)
     told = describe_difference(SOURCE, content)
     assert told is None if expected is None else expected in told
+
+
+def test_a_checksum_that_the_source_states_is_kept_to():
+    stated = make_source_manifest([SourceFile("a", 1, sha256=SHA), SourceFile("b", 2)])
+    same = make_content_manifest([ContentFile("a", 1, SHA), ContentFile("b", 2, "cd" * 32)])
+    other = make_content_manifest([ContentFile("a", 1, "cd" * 32), ContentFile("b", 2, SHA)])
+    assert describe_difference(stated, same) is None
+    assert f"'a' has sha256 {'cd' * 32}, the source says {SHA}" in describe_difference(
+        stated, other
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from fakes.source_world import FakeKeyedData, make_version
 from modelcache_operator.ports.keyed_data import KeyedData, KeyedDataForbiddenError
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.access import Credentials, parse_credentials, read_access
+from modelcache_operator.sources.hub.access import read_hub_access
 
 
 def parse(**data: bytes) -> Credentials:
@@ -46,6 +47,20 @@ async def test_a_new_secret_is_a_new_revision():
     second = await read_access(data, version)
     assert first.revision != second.revision
     assert second.credentials.access_key == "AK2"
+
+
+async def test_a_hub_takes_a_token_of_its_own():
+    data = FakeKeyedData()
+    data.put_secret("s", HF_TOKEN=" hf_x\n", AWS_ACCESS_KEY_ID="AK")
+    data.put_secret("empty", HF_TOKEN="")
+    data.put_secret("other", token="hf_x")
+    found = await read_hub_access(data, make_version("hf://org/name", secret="s"))
+    assert found.token == "hf_x"
+    assert "hf_x" not in repr(found)
+    assert (await read_hub_access(data, make_version("hf://org/name"))).token is None
+    for name in ("empty", "other"):
+        with pytest.raises(SourceError, match="HF_TOKEN"):
+            await read_hub_access(data, make_version("hf://org/name", secret=name))
 
 
 async def test_a_secret_that_may_not_be_read_names_the_cure():

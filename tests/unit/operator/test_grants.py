@@ -16,17 +16,18 @@ from modelcache_api.manifest import (
 )
 from modelcache_api.names import Reason
 from modelcache_api.v1alpha1.cache_node import EntrySpec
-from modelcache_api.wire import GrantQuery, GrantRequest
+from modelcache_api.wire import GrantQuery, GrantRequest, Proposal, ProposedFile
 from modelcache_operator.decide.grant_access import Caller
 from modelcache_operator.decide.world import NodeName, ObjectKey, Uid, Unreadable
-from modelcache_operator.grants import GrantService
+from modelcache_operator.grants import FileRefusedError, GrantService
 from modelcache_operator.ports.manifests import AdoptedContent
-from modelcache_operator.ports.sources import SignedFile, SignedPage
+from modelcache_operator.ports.sources import SignedFile, SignedPage, SourceError
 
 SOURCE = make_source_manifest([SourceFile("model.bin", 9, etag='"e"')])
 CONTENT = make_content_manifest([ContentFile("model.bin", 9, "c" * 64)])
 CALLER = Caller(NodeName("n1"), Uid("uid-n1"), "pod", "pod-uid")
 VERSION = Uid("v1")
+STATED = (("a", None), ("b", "e" * 64), ("c", None))
 
 
 class Kept:
@@ -38,7 +39,7 @@ class Kept:
 
 
 class Signer:
-    async def sign(self, version, files):
+    async def sign(self, version, files, revision):
         return SignedPage(tuple(SignedFile(f.path, "https://s/x", (), 0.0) for f in files))
 
 
@@ -97,6 +98,90 @@ async def test_unseen_entries_and_those_of_others_get_one_answer():
     others, absent = (await service.grant(CALLER, request)).grants
     assert others.error == absent.error
     assert others.error.reason == Reason.NOT_KNOWN_YET
+
+
+class Keeper(Signer):
+    """Its files have no URL: the operator hands them over."""
+
+    error: SourceError | None = None
+
+    async def sign(self, version, files, revision):
+        return SignedPage(tuple(SignedFile(f.path, None, (), 0.0) for f in files))
+
+    async def read(self, version, file, revision):
+        if self.error is not None:
+            raise self.error
+        return f"{file.path} at {revision}".encode()
+
+
+class StatedSource(Kept):
+    """Three files of a commit; the checksum of one is stated, and no content is known."""
+
+    source = make_source_manifest(
+        [SourceFile(name, 9, version_id="b", sha256=sha) for name, sha in STATED], "0a" * 20
+    )
+
+    async def get_source(self, uid, digest):
+        return self.source
+
+    async def get_content(self, uid):
+        return None
+
+
+def stated_service(sources, version=None, manifests=None):
+    world = SeenWorld()
+    entry = EntrySpec(uid=VERSION, source_digest=StatedSource.source.digest, size_bytes=27)
+    world.add_node("n1", "uid-n1", [entry])
+    world.versions[VERSION] = version or make_version()
+    return GrantService(world, manifests or StatedSource(), sources)
+
+
+async def test_files_without_a_url_are_asked_for_at_the_operator_by_their_number():
+    service = stated_service(Keeper())
+    query = GrantQuery(uid=VERSION, offset=1)
+    (grant,) = (await service.grant(CALLER, GrantRequest(entries=(query,)))).grants
+    assert [file.url for file in grant.files] == ["/v1/files/v1/1", "/v1/files/v1/2"]
+    assert [file.sha256 for file in grant.files] == ["e" * 64, None], "as the source states it"
+    assert await service.read_file(CALLER, VERSION, 2) == b"c at " + b"0a" * 20
+
+
+async def test_files_are_handed_to_their_nodes_agent_alone_and_only_where_bytes_are_granted():
+    other = Caller(NodeName("n1"), Uid("uid-of-a-rebuilt-node"), "pod", "pod-uid")
+    conflict = make_version(spec_digest=digest("e"))
+
+    class Adopted(StatedSource):
+        async def get_content(self, uid):
+            return AdoptedContent(CONTENT, digest("d"))
+
+    for service, caller, number, reason, may_wait in (
+        (stated_service(Keeper()), other, 0, Reason.NOT_KNOWN_YET, True),
+        (stated_service(Keeper()), CALLER, 3, Reason.GRANT_REFUSED, False),
+        (stated_service(Keeper(), conflict, Adopted()), CALLER, 0, Reason.DIGEST_MISMATCH, False),
+    ):
+        with pytest.raises(FileRefusedError) as refused:
+            await service.read_file(caller, VERSION, number)
+        assert refused.value.error.reason == reason
+        assert (refused.value.retry_after_seconds is not None) is may_wait
+
+
+async def test_a_file_that_cannot_be_read_now_is_asked_for_again_later():
+    keeper = Keeper()
+    keeper.error = SourceError(Reason.THROTTLED, "the hub's words", retry_after_seconds=30.0)
+    with pytest.raises(FileRefusedError) as refused:
+        await stated_service(keeper).read_file(CALLER, VERSION, 0)
+    assert refused.value.error.reason == Reason.THROTTLED
+    assert "the hub" not in refused.value.error.message
+    assert refused.value.retry_after_seconds == 30.0
+
+
+async def test_a_proposal_must_keep_to_what_the_source_states():
+    service = stated_service(Keeper())
+    files = [ProposedFile(path=name, size_bytes=9, sha256="f" * 64) for name, _ in STATED]
+    source_digest = StatedSource.source.digest
+    proposal = Proposal(uid=VERSION, source_digest=source_digest, files=tuple(files))
+    answer = await service.propose(CALLER, proposal)
+    assert answer.error.reason == Reason.DIGEST_MISMATCH
+    assert "the source says" in answer.error.message
 
 
 async def test_whoever_misses_the_list_of_files_has_it_looked_for():

@@ -53,5 +53,11 @@ def test_the_folder_and_the_revision_are_those_of_the_hub():
     assert (layout.folder, layout.revision) == ("models--org--name", DIGEST[7:47])
 
 
+def test_the_revision_is_the_commit_where_there_is_one():
+    commit = "0123456789" * 4
+    assert make_hub_layout("org/name", DIGEST, commit).revision == commit
+    assert make_hub_layout("org/name", DIGEST, "../" + commit[3:]).revision == DIGEST[7:47]
+
+
 def test_without_an_id_there_is_no_layout():
     assert make_hub_layout(None, DIGEST) is None

@@ -20,7 +20,10 @@ def copy(cache: str, version, *, may_be_evicted: bool = False, namespace: str = 
 
 def test_an_entry_carries_all_that_an_agent_needs():
     version = make_version(
-        content_digest=digest("c"), content_manifest_digest=digest("d"), node_label_key="k/l"
+        content_digest=digest("c"),
+        content_manifest_digest=digest("d"),
+        node_label_key="k/l",
+        source_revision="0a" * 20,
     )
     spec = make_cache_node_spec(NODE, [copy("c1", version, may_be_evicted=True)])
     entry = spec.entries[0]
@@ -30,7 +33,7 @@ def test_an_entry_carries_all_that_an_agent_needs():
         digest("c"),
     )
     assert (entry.size_bytes, entry.label_key, entry.evictable) == (GIB, "k/l", True)
-    assert entry.model == version.spec.model
+    assert (entry.model, entry.revision) == (version.spec.model, "0a" * 20)
     assert (spec.caches[0].namespace, spec.caches[0].name) == ("search", "c1")
     assert spec.caches[0].stable_uid == "v1"
 

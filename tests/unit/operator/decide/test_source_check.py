@@ -110,10 +110,27 @@ def test_long_paths_do_not_crowd_out_the_cure():
 
 
 def trouble(reason=Reason.ENDPOINT_UNREACHABLE, message="it is away"):
-    return judge_refusal(reason, message)
+    return judge_refusal("s3://b/m", reason, message)
 
 
-GONE_LOOK = judge_refusal(Reason.SOURCE_NOT_FOUND, "there is no bucket 'b'")
+GONE_LOOK = judge_refusal("s3://b/m", Reason.SOURCE_NOT_FOUND, "there is no bucket 'b'")
+
+
+@pytest.mark.parametrize(
+    ("uri", "reason", "is_gone"),
+    [
+        ("s3://b/m", Reason.SOURCE_NOT_FOUND, True),
+        ("s3://b/m", Reason.AUTH_FAILED, False),
+        ("hf://o/n", Reason.REVISION_NOT_FOUND, True),
+        # Or the token was revoked: the hub says the same.
+        ("hf://o/n", Reason.SOURCE_NOT_FOUND, False),
+        ("hf://o/n", Reason.SOURCE_GATED, False),
+    ],
+)
+def test_only_a_plain_answer_is_evidence_that_a_source_is_gone(uri, reason, is_gone):
+    assert judge_refusal(uri, reason, "told").is_gone is is_gone
+
+
 CHANGED_LOOK = SourceFinding(is_current=False, reason=CHANGED, message="1 file ('a') changed")
 CURRENT = Standing(UNCHANGED)
 IS_GONE = Standing(GONE_LOOK, doubts=2)

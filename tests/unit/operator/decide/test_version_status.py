@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -19,6 +20,13 @@ from modelcache_operator.decide.version_status import (
 
 SOURCE = ResolvedSource(digest("a"), 2048, 3)
 CONTENT = KnownContent(digest("c"), digest("d"))
+
+
+def test_the_commit_stays_in_the_status():
+    resolved = ResolvedSource(digest("a"), 2048, 3, "0a" * 20)
+    status = make_version_status(VersionFacts(make_version(), resolved, None, 0), NOW)
+    assert status.source_revision == "0a" * 20
+    assert source_in_status(replace(make_version(), status=status)) == resolved
 
 
 def conditions(status):

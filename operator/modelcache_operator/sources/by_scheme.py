@@ -1,0 +1,70 @@
+"""Each source to those who know its scheme."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from modelcache_api.manifest import SourceFile, SourceManifest
+from modelcache_api.names import Reason
+from modelcache_operator.decide.allowed_sources import AllowList
+from modelcache_operator.decide.world import ModelVersionView
+from modelcache_operator.ports.keyed_data import KeyedDataReader
+from modelcache_operator.ports.sources import SignedPage, SourceError, Sources
+from modelcache_operator.sources.s3 import S3Sources
+
+
+class SourcesByScheme:
+    """ports.sources.Sources over several of them; each is made when the first version needs it.
+
+    A client is tens of megabytes that a cluster without such sources would carry for nothing.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], Sources]]) -> None:
+        self._makers = makers
+        self._made: dict[str, Sources] = {}
+        self._lock = asyncio.Lock()
+
+    async def resolve(self, version: ModelVersionView) -> SourceManifest:
+        """The selected files with sizes and identities."""
+        return await (await self._of(version)).resolve(version)
+
+    async def sign(
+        self, version: ModelVersionView, files: Sequence[SourceFile], revision: str | None = None
+    ) -> SignedPage:
+        """One short-lived URL for each file, in the same order."""
+        return await (await self._of(version)).sign(version, files, revision)
+
+    async def read(
+        self, version: ModelVersionView, file: SourceFile, revision: str | None = None
+    ) -> bytes:
+        """The bytes of a file that has no URL."""
+        return await (await self._of(version)).read(version, file, revision)
+
+    async def close(self) -> None:
+        """End what was made."""
+        for sources in self._made.values():
+            await sources.close()
+
+    async def _of(self, version: ModelVersionView) -> Sources:
+        scheme, _, _ = version.spec.source.uri.partition("://")
+        if scheme not in self._makers:
+            known = ", ".join(f"{name}://" for name in self._makers)
+            raise SourceError(Reason.SOURCE_INVALID, f"source.uri must begin with one of {known}")
+        async with self._lock:
+            if scheme not in self._made:
+                # Loading a client takes half a second, which others need not wait for.
+                self._made[scheme] = await asyncio.to_thread(self._makers[scheme])
+            return self._made[scheme]
+
+
+def make_sources(data: KeyedDataReader, allow_list: Callable[[], AllowList]) -> SourcesByScheme:
+    """All that we know."""
+
+    def make_hub() -> Sources:
+        # 30 MB of memory, for those who have such sources.
+        from modelcache_operator.sources.hub.sources import HubSources  # noqa: PLC0415
+
+        return HubSources(data, allow_list)
+
+    return SourcesByScheme({"s3": lambda: S3Sources(data, allow_list), "hf": make_hub})

@@ -1,0 +1,102 @@
+"""A repository of the hub on two nodes: real operator and agents; hub and CDN are stand-ins."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import pytest
+
+from fakes.hub_server import HubServer
+from fakes.world import World
+from modelcache_testbed.models import build_version, make_safetensors
+
+pytestmark = pytest.mark.cluster
+
+NAME = "org/model"
+TOKEN = "hf_example"
+MODEL = {
+    "config.json": b"{}",
+    "tokenizer/tokenizer.json": b"[" + b" " * 100_000 + b"]",
+    "model.safetensors": make_safetensors(3_000_000, 1),
+    "pytorch_model.bin": b"a copy",
+}
+TAKEN = {path: hashlib.sha256(MODEL[path]).hexdigest() for path in MODEL if "pytorch" not in path}
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[HubServer]:
+    with HubServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def team(world: World) -> str:
+    namespace = world.add_namespace("team")
+    metadata = {"name": "models-hub", "namespace": namespace}
+    data = {"stringData": {"HF_TOKEN": TOKEN}}
+    world.cluster.apply([{"apiVersion": "v1", "kind": "Secret", "metadata": metadata, **data}])
+    return namespace
+
+
+def apply_version(world, team, hub, name, uri=f"hf://{NAME}", secret="models-hub", **spec):
+    document = build_version(team, name, uri, hub.url, secret=secret, model=NAME, **spec)
+    world.cluster.apply([document])
+
+
+def test_a_gated_private_repository_is_held_at_its_commit_on_both_nodes(world, team, hub):
+    repository = hub.add(NAME, MODEL, is_private=True, is_gated=True, admitted={TOKEN})
+    commit = repository.references["main"]
+    apply_version(world, team, hub, "v1")
+    world.apply_cache(team, "v1", "v1", copies=2)
+    world.wait_ready(team, "v1", copies=2)
+    world.wait(lambda: world.warm_nodes(team, "v1") == set(world.nodes), "both labels")
+    status = world.version(team, "v1")["status"]
+    assert (status["sourceRevision"], status["files"]) == (commit, 3)
+    for node in world.nodes:
+        assert list(world.trees(node).values()) == [TAKEN]
+        (entry,) = world.cache_node(node)["spec"]["entries"]
+        assert entry["revision"] == commit
+    assert all("authorization" not in one.headers for one in hub.cdn.requests)
+    assert {one.headers.get("authorization") for one in hub.requests} == {f"Bearer {TOKEN}"}
+
+
+def test_C23_a_branch_that_moved_on_is_another_version(world, team, hub):
+    first = world.version(team, "v1")["status"]
+    newer = {**MODEL, "config.json": b'{"new": 1}'}
+    hub.repositories[NAME].commit(newer)
+    read = hub.cdn.sent_bytes
+    apply_version(world, team, hub, "v2")
+    world.apply_cache(team, "v2", "v2", copies=2)
+    world.wait_ready(team, "v2", copies=2)
+    assert hub.cdn.sent_bytes == read, "the weights are the same, and the hub says so"
+    second = world.version(team, "v2")["status"]
+    assert second["sourceRevision"] != first["sourceRevision"]
+    assert world.version(team, "v1")["status"]["sourceRevision"] == first["sourceRevision"]
+
+
+REFUSED = [
+    pytest.param("gated", None, "SourceGated", id="gated"),
+    pytest.param("private", None, "AuthFailed", id="private"),
+    pytest.param("missing", "models-hub", "SourceNotFound", id="missing"),
+    pytest.param("open@v9", None, "RevisionNotFound", id="no such revision"),
+    pytest.param("open", "models-s3", "SecretInvalid", id="a Secret of a store"),
+]
+
+
+@pytest.mark.parametrize(("name", "secret", "reason"), REFUSED)
+def test_what_is_refused_has_one_reason_on_version_and_cache(
+    world, team, hub, name, secret, reason
+):
+    hub.add("org/gated", MODEL, is_gated=True)
+    hub.add("org/private", MODEL, is_private=True)
+    hub.add("org/open", MODEL)
+    own = reason.lower()
+    apply_version(world, team, hub, own, f"hf://org/{name}", secret)
+    world.apply_cache(team, own, own, copies=1)
+    version = world.wait_reason("modelversions", team, own, reason)
+    assert version["status"] == "False"
+    assert len(version["message"]) > 40
+    cache = world.wait_reason("modelcaches", team, own, "ModelVersionNotReady")
+    assert reason in cache["message"]
+    world.cluster.kubectl("delete", f"modelcache/{own}", f"modelversion/{own}", "-n", team)
