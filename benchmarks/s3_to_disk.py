@@ -3,7 +3,8 @@
 All contenders read the same random objects from the same SeaweedFS on this machine (its page cache
 warm, for all alike) and end with fsync of every file in a fresh folder. Ours also verifies: blake3
 of each piece and SHA-256 of each file. The ceiling is the lesser of reading the same bytes to
-nowhere and writing as many with O_DIRECT.
+nowhere and writing as many with O_DIRECT. CPU is user and system time of the client, in seconds a
+GiB; the store's is not in it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
+import resource
 import shutil
+import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -48,6 +53,7 @@ class Bench:
     bucket: Bucket
     sources: dict[str, SourceFile]
     folder: Path
+    cpu: dict[str, list[float]] = field(default_factory=dict)
 
     def url(self, key: str) -> str:
         return str(
@@ -56,16 +62,29 @@ class Bench:
             )
         )
 
-    def timed(self, work: Callable[[Path], None]) -> float:
+    def timed(self, who: str, work: Callable[[Path], None]) -> float:
         """MiB/s of work that fills a fresh folder; the folder is removed afterwards."""
         target = Path(tempfile.mkdtemp(dir=self.folder))
         os.sync()
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), cpu_seconds()
         try:
             work(target)
-            return TOTAL / MIB / (time.perf_counter() - began)
+            seconds = time.perf_counter() - began
+            self.cpu.setdefault(who, []).append((cpu_seconds() - cpu) * 1024 * MIB / TOTAL)
+            return TOTAL / MIB / seconds
         finally:
             shutil.rmtree(target)
+
+    def client_environment(self) -> dict[str, str]:
+        """What a client program reads: the keys and the store, and nothing of this machine's."""
+        store = self.bucket.store
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "AWS_ACCESS_KEY_ID": store.access_key,
+            "AWS_SECRET_ACCESS_KEY": store.secret_key,
+            "AWS_REGION": store.region,
+        }
 
 
 class Grants:
@@ -167,6 +186,42 @@ def obstore_of(bench: Bench) -> S3Store:
     )
 
 
+def s5cmd(bench: Bench) -> Callable[[Path], None]:
+    """Its defaults: 256 workers over all files, five parts of 50 MiB a file."""
+    flags = (f"--endpoint-url={bench.bucket.store.endpoint}", "--log=error")
+    source = f"s3://{bench.bucket.name}/*"
+    return client_program(bench, program("s5cmd"), *flags, "cp", source)
+
+
+def rclone(bench: Bench) -> Callable[[Path], None]:
+    """Its defaults, four files at once; it checks sizes, and MD5 where the ETag is one."""
+    endpoint = bench.bucket.store.endpoint
+    remote = f":s3,provider=SeaweedFS,env_auth=true,endpoint='{endpoint}':{bench.bucket.name}"
+    return client_program(bench, program("rclone"), "copy", "--config=", remote)
+
+
+def client_program(bench: Bench, *command: str) -> Callable[[Path], None]:
+    """A program that takes the target folder as its last argument."""
+
+    def work(target: Path) -> None:
+        arguments = (*command, f"{target}/")
+        subprocess.run(arguments, env=bench.client_environment(), check=True, capture_output=True)
+        for key in bench.sources:
+            fsync(target / key)
+
+    return work
+
+
+def program(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process and of the children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
 def loopback_to_null(bench: Bench, streams: int) -> Callable[[Path], None]:
     """The same bytes over the same wire, into one buffer a stream."""
     urls = {key: urlsplit(bench.url(key)) for key in bench.sources}
@@ -253,23 +308,27 @@ def measure() -> Figure:
             "boto3, 3 files at once": boto3_transfer(bench, len(SIZES)),
             "obstore stream": obstore_stream(bench),
             "obstore ranges": obstore_ranges(bench),
+            "s5cmd": s5cmd(bench),
+            "rclone": rclone(bench),
             "to null, 2 streams": loopback_to_null(bench, 2),
             "to null, 4 streams": loopback_to_null(bench, 4),
             "disk write": disk_write,
         }
-        bench.timed(works["to null, 2 streams"])  # warms the store
-        runs = {key: (lambda work=work: bench.timed(work)) for key, work in works.items()}
+        bench.timed("warming", works["to null, 2 streams"])
+        runs = {key: (lambda key=key: bench.timed(key, works[key])) for key in works}
         samples = interleave(runs, ROUNDS)
     finally:
         store.down()
         shutil.rmtree(folder)
     # The best raw reader of each round is the wire's speed.
     wires = [samples.pop(f"to null, {streams} streams") for streams in (2, 4)]
+    cpu = {who: statistics.median(bench.cpu[who]) for who in samples if who != "disk write"}
+    spent = ", ".join(f"{who} {seconds:.2f}" for who, seconds in cpu.items())
     samples["loopback to null"] = [max(pair) for pair in zip(*wires, strict=True)]
     return make_figure(
         "s3-to-disk",
         "MiB/s",
         samples,
         ceilings=("loopback to null", "disk write"),
-        notes="ours verifies (blake3 and SHA-256); the peers do not",
+        notes=f"ours verifies (blake3 and SHA-256); the peers do not. CPU s/GiB: {spent}",
     )
