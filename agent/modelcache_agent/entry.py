@@ -1,4 +1,4 @@
-"""`modelcache-agent [csi|wait] ...`: one image, three programs; each imports only what it needs."""
+"""`modelcache-agent [csi|wait|adopt] ...`: one image; each program imports only what it needs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from modelcache_agent.volume.wait import main as run_wait  # noqa: PLC0415
 
             return run_wait(given[1:])
+        case ["adopt"]:
+            from modelcache_agent.adopt.program import main as run_adopt  # noqa: PLC0415
+
+            return run_adopt(given[1:])
     from modelcache_agent.__main__ import main as run_agent  # noqa: PLC0415
 
     return run_agent(given)

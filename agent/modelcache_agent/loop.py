@@ -161,7 +161,8 @@ class AgentLoop:
         survey = replace(
             survey, pending_release_bytes=survey.pending_release_bytes + leftover_bytes
         )
-        ledger = make_ledger(survey, self._memory.fetches, self._settings.capacity_bytes)
+        wanted = [entry.uid for entry in self._entries()]
+        ledger = make_ledger(survey, self._memory.fetches, self._settings.capacity_bytes, wanted)
         self._ledger = ledger
         if node is None:
             await self._serve(make_wishes(volumes, ()), ())

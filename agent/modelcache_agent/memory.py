@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -70,8 +71,16 @@ class Memory:
         }
 
 
-def make_ledger(survey: Survey, fetches: Mapping[str, RunningFetch], capacity_bytes: int) -> Ledger:
+def make_ledger(
+    survey: Survey,
+    fetches: Mapping[str, RunningFetch],
+    capacity_bytes: int,
+    wanted: Iterable[str] = (),
+) -> Ledger:
     """The book of this moment: what is on the disk, and what is promised to running transfers.
+
+    A tree that was handed over counts as the beginning of its version's transfer once the version
+    is wanted here, and until then as bytes that nobody may use.
 
     A promise ends in the moment its version is published, even if its task has not noticed yet.
     """
@@ -84,15 +93,17 @@ def make_ledger(survey: Survey, fetches: Mapping[str, RunningFetch], capacity_by
         if (uid, fetch.entry.source_digest) not in published
     }
     # Blocks are rounded up and journals lie beside the files: a promise covers both.
-    partials = {
-        uid: min(size, reservations.get(uid, size)) for uid, size in survey.partials.items()
-    }
+    beginnings = Counter(survey.partials)
+    expected = {uid: size for uid, size in survey.adopted.items() if uid in set(wanted)}
+    beginnings.update(expected)
+    partials = {uid: min(size, reservations.get(uid, size)) for uid, size in beginnings.items()}
+    waiting_bytes = sum(survey.adopted.values()) - sum(expected.values())
     return Ledger(
         capacity_bytes=capacity_bytes,
         versions={held.digest: held.blobs for held in survey.held},
         partials=partials,
         reservations=reservations,
-        quarantined_bytes=survey.quarantined_bytes,
+        quarantined_bytes=survey.quarantined_bytes + waiting_bytes,
         pending_release_bytes=survey.pending_release_bytes,
     )
 

@@ -6,10 +6,11 @@ TransferFailedError    a reason, a sentence, and the least pause before the next
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from modelcache_agent.adopt.handover import take_staged
 from modelcache_agent.decide.world import Origin
 from modelcache_agent.fetch import (
     FetchEngine,
@@ -74,6 +75,7 @@ class Transfers:
             raise _failed(error) from error
         try:
             here = await self.thread.call(self._find_here, opened)
+            await self._take_staged(entry, opened, here)
             job = self._make_job(entry, namespace, opened, here)
             outcome = await self._run(job, on_progress)
         finally:
@@ -109,6 +111,19 @@ class Transfers:
             failure = outcome.failure
             raise TransferFailedError(failure.reason, failure.message, failure.retry_after_seconds)
         return outcome
+
+    async def _take_staged(
+        self, entry: EntrySpec, opened: OpenedGrant, here: Container[str]
+    ) -> None:
+        """A tree that was handed over for this version is the beginning of its transfer."""
+        missing = [file for file in opened.source.files if file.path not in here]
+        try:
+            await self.thread.call(
+                take_staged, self.store.layout, entry.uid, entry.source_digest, missing
+            )
+        except OSError as error:
+            message = f"the adopted tree cannot be taken: {describe_error(error)}"
+            raise TransferFailedError(Reason.STORE_ERROR, message, _STORE_SECONDS) from error
 
     def _find_here(self, opened: OpenedGrant) -> Mapping[str, ContentFile]:
         """Files whose content is known and held already, as another version's.

@@ -22,6 +22,7 @@ from modelcache_agent.fetch.origin import (
     split_url,
 )
 from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
+from modelcache_agent.fetch.reply import Reply
 from modelcache_api.names import Reason
 
 if TYPE_CHECKING:
@@ -36,73 +37,6 @@ _MAX_IDLE: Final = 4
 _DRAIN_BYTES: Final = 16 * 1024
 # What may go to another origin after a redirect; a grant's headers may hold credentials.
 _SAFE_HEADERS: Final = frozenset({"range", "if-match", "user-agent"})
-
-
-class Reply:
-    """One response; its body is read straight into the caller's memory."""
-
-    def __init__(
-        self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
-    ) -> None:
-        self._connection = connection
-        self._response = response
-        self._unread = response.length
-        self.status = response.status
-        self.is_finished = False
-
-    def header(self, name: str) -> str | None:
-        """A header's value, or None."""
-        return self._response.getheader(name)
-
-    @property
-    def content_length(self) -> int | None:
-        """Announced body bytes that are still to come; None if not announced."""
-        return self._unread
-
-    def read_into(self, view: memoryview) -> int:
-        """At most one read from the socket; 0 at the body's end. Raises OSError, HTTPException."""
-        if self._response.fp is None:
-            return 0
-        if self._response.chunked:
-            data = self._response.read1(min(len(view), 1 << 20))
-            view[: len(data)] = data
-            self.is_finished = self._response.fp is None
-            return len(data)
-        if self._unread is not None:
-            view = view[: self._unread]
-        if not view:
-            return 0
-        # HTTPResponse.readinto would block until the view is full; one read at a time keeps the
-        # count of received bytes true for the watch on stalled streams.
-        count: int = self._response.fp.readinto1(view)
-        if self._unread is not None:
-            self._unread -= count
-            self.is_finished = self._unread == 0
-        return count
-
-    def read_beginning(self, limit: int) -> bytes:
-        """At most `limit` bytes of the body; what fails or is late is left out."""
-        body = bytearray(limit)
-        filled = 0
-        try:
-            while filled < limit:
-                count = self.read_into(memoryview(body)[filled:])
-                if count == 0:
-                    break
-                filled += count
-        except (OSError, http.client.HTTPException):
-            self.is_finished = False
-        return bytes(body[:filled])
-
-    @property
-    def may_be_reused(self) -> bool:
-        """True if the connection is at a message boundary and stays open."""
-        done = self.is_finished or self._unread == 0
-        return done and not self._response.will_close and self._connection.sock is not None
-
-    def close(self) -> None:
-        """Give up the response; the connection stays with its cache."""
-        self._response.close()
 
 
 class ConnectionCache:
@@ -176,6 +110,9 @@ class ConnectionCache:
             except (OSError, http.client.HTTPException):
                 # The server may close an idle connection at any moment: one fresh try is free.
                 self.discard(connection)
+            except BaseException:
+                self.discard(connection)
+                raise
         connection = self._open(origin)
         try:
             return _exchange(connection, target, headers), connection

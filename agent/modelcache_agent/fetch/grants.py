@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.transfer_plan import must_refresh
 from modelcache_agent.fetch.job import GrantUnavailableError
-from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, bound, quote
+from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, bound, quote, show
 from modelcache_agent.fetch.scheduler import StoppedError
 from modelcache_api.names import Reason
 
@@ -109,7 +109,7 @@ def _check_identity(file: FileState, grant: GrantedFile) -> None:
     ):
         message = (
             f"{quote(file.path)}: the grant is for another object than the manifest's:"
-            f" {grant.size_bytes} bytes, ETag {quote(grant.etag or 'none', 80)}, against"
-            f" {source.size_bytes} bytes, ETag {quote(source.etag or 'none', 80)}"
+            f" {grant.size_bytes} bytes, ETag {show(grant.etag or 'none', 80)}, against"
+            f" {source.size_bytes} bytes, ETag {show(source.etag or 'none', 80)}"
         )
         raise RefusalError(Refusal(Reason.SOURCE_CHANGED, message, Cure.NONE))

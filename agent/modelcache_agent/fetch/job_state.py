@@ -122,12 +122,12 @@ class JobState:
         self.open.append(file)
         return OpenFile(self, file)
 
-    def next_wake(self) -> float | None:
+    def next_wake(self, now: float) -> float | None:
         """When a file that pauses may go on (monotonic), or None."""
         times = [max(self.not_before, file.not_before) for file in self.open]
         if self.waiting:
             times.append(self.not_before)
-        return min((time for time in times if time > 0), default=None)
+        return min((time for time in times if time > now), default=None)
 
     def outcome(self) -> FetchOutcome:
         """What the job came to."""

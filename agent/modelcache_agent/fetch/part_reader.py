@@ -22,9 +22,10 @@ from modelcache_api.names import Reason
 
 if TYPE_CHECKING:
     from modelcache_agent.fetch.clock import Clock
-    from modelcache_agent.fetch.connection import ConnectionCache, Exchange, Reply
+    from modelcache_agent.fetch.connection import ConnectionCache, Exchange
     from modelcache_agent.fetch.counters import CounterBoard
     from modelcache_agent.fetch.job_state import JobState
+    from modelcache_agent.fetch.reply import Reply
     from modelcache_agent.fetch.watch import StreamWatch
     from modelcache_api.wire import GrantedFile
 
@@ -91,6 +92,9 @@ class PartReader:
             body = reply.read_beginning(MAX_ERROR_BODY_BYTES)
             self._raise_if_stopped()
             raise RefusalError(judge_failure(ask, head, body))
+        if reply.framing_fault is not None:
+            message = f"{quote(ask.path)}: the answer is not valid HTTP: {reply.framing_fault}"
+            raise RefusalError(Refusal(Reason.TRANSFER_FAILED, message))
         verdict = judge_success(ask, head)
         if isinstance(verdict, Refusal):
             raise RefusalError(judge_foreign_body(ask, verdict, reply.read_beginning(SNIFF_BYTES)))
@@ -128,12 +132,16 @@ class PartReader:
         self._raise_if_stopped()
 
     def expect_end(self) -> None:
-        """Refuse a body that goes on behind the asked range. Raises RefusalError."""
+        """Refuse a body that does not end with the asked range. Raises RefusalError."""
         reply = self._reply()
         if reply.is_finished or self._end < self._ask.end:
             return
         self._watch.start_waiting()
-        if reply.read_beginning(1):
+        try:
+            goes_on = reply.read_into(memoryview(bytearray(1)))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise self._broken(error, "before the end of the answer") from None
+        if goes_on:
             ask = self._ask
             message = f"{quote(ask.path)}: expected {ask.end - ask.start} bytes, received more"
             raise RefusalError(Refusal(Reason.TRANSFER_FAILED, message))

@@ -5,6 +5,7 @@ RefusalError    carried from wherever it was noticed to the stream that decides
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -46,6 +47,8 @@ class RefusalError(Exception):
         self.refusal = refusal
 
 
+_HARMLESS: Final = re.compile(r"""[0-9A-Za-z ._+=*/,:;'"-]*""")
+
 # When to submit the job again after it failed, by reason; None: only a change can help.
 _RETRY_AFTER_SECONDS: Final[dict[Reason, float | None]] = {
     Reason.AUTH_FAILED: 300.0,
@@ -79,6 +82,16 @@ def quote(text: str, limit: int = 160) -> str:
     if len(text) > limit:
         text = f"{text[: limit // 2]}...{text[-limit // 2 :]}"
     return ascii(text)
+
+
+def show(value: str, limit: int) -> str:
+    """A header's value for a message, unless it may be an address or the request itself.
+
+    A store could send a signed URL back to have it shown to everybody who may read a status.
+    """
+    if "//" in value or _HARMLESS.fullmatch(value) is None:
+        return "(not shown)"
+    return quote(value, limit)
 
 
 def bound(message: str) -> str:

@@ -259,8 +259,8 @@ class Scheduler:
         return None
 
     def _pause(self, now: float) -> float | None:
-        wakes = [job.next_wake() for job in self._jobs if not job.is_stopped]
-        times = [wake - now for wake in wakes if wake is not None and wake > now]
+        wakes = [job.next_wake(now) for job in self._jobs if not job.is_stopped]
+        times = [wake - now for wake in wakes if wake is not None]
         return min(times, default=None)
 
     def _steal(self, file: FileState, piece: int, *, is_late: bool) -> Buffer | None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from modelcache_agent.decide.content_check import describe_foreign_content, is_weights_name
 from modelcache_agent.decide.transfer_plan import parse_retry_after
-from modelcache_agent.fetch.refusal import Cure, Refusal, quote
+from modelcache_agent.fetch.refusal import Cure, Refusal, quote, show
 from modelcache_agent.fetch.s3_error import (
     GONE_CODES,
     SKEW_CODES,
@@ -76,14 +76,14 @@ def judge_success(  # noqa: PLR0911 - a ladder of early returns
     """A 200 or 206: which bytes of the file its body holds."""
     theirs, ours = opaque_etag(head.etag), opaque_etag(ask.etag)
     if theirs is not None and ours is not None and theirs != ours:
-        return _changed(ask, f"it carries the ETag {quote(theirs, 80)}, not {quote(ours, 80)}")
+        return _changed(ask, f"it carries the ETag {show(theirs, 80)}, not {show(ours, 80)}")
     if head.status == HTTPStatus.OK:
         if head.content_length is not None and head.content_length != ask.size_bytes:
             return _changed(ask, f"it has {head.content_length} bytes, not {ask.size_bytes}")
         return Body(0, ask.size_bytes)
     found = _CONTENT_RANGE.fullmatch(head.content_range or "")
     if found is None:
-        return _changed(ask, f"its Content-Range is {quote(head.content_range or 'missing', 80)}")
+        return _changed(ask, f"its Content-Range is {show(head.content_range or 'missing', 80)}")
     start, last, total = int(found[1]), int(found[2]), found[3]
     if total not in ("*", str(ask.size_bytes)):
         return _changed(ask, f"it has {total} bytes, not {ask.size_bytes}")
@@ -128,7 +128,7 @@ def judge_failure(  # noqa: PLR0911 - a ladder of early returns
             Cure.NONE,
         )
     if head.status == HTTPStatus.PRECONDITION_FAILED:
-        return _changed(ask, f"its identity is no longer {quote(ask.etag or 'the same', 80)}")
+        return _changed(ask, f"its identity is no longer {show(ask.etag or 'the same', 80)}")
     if head.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         return _changed(ask, f"it has no bytes {ask.start}-{ask.end - 1} of {ask.size_bytes}")
     if head.status in _BUSY or error.code in THROTTLE_CODES:
@@ -177,5 +177,5 @@ def _skewed(ask: Ask, head: Head, error: S3Error) -> Refusal:
     return Refusal(
         Reason.CLOCK_SKEW,
         f"{quote(ask.path)}: the store says the request's time is too far from its own;"
-        f" its clock: {quote(theirs, 40)}, this node's clock: {ours}",
+        f" its clock: {show(theirs, 40)}, this node's clock: {ours}",
     )

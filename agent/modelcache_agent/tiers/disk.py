@@ -60,6 +60,8 @@ class Survey:
     pending_release_bytes: int
     free_bytes: int
     evicted: frozenset[str]
+    adopted: Mapping[str, int]
+    """Bytes of local trees that were handed over, by the folder's name."""
 
 
 class DiskStore:
@@ -89,12 +91,13 @@ class DiskStore:
         space = os.statvfs(self.layout.root)
         return Survey(
             held=tuple(version.held for version in self.catalog),
-            partials=self._measure_partials(),
+            partials=self._measure(self.layout.partial),
             quarantined_bytes=self.quarantine.size_bytes(),
             quarantined=self.quarantine.count(),
             pending_release_bytes=self.released.reap(),
             free_bytes=space.f_bavail * space.f_frsize,
             evicted=self.marks.uids,
+            adopted=self._measure(self.layout.adopt),
         )
 
     def _touch_device(self) -> None:
@@ -293,15 +296,17 @@ class DiskStore:
         _log.info("removed version=%s", stored.digest)
 
     def drop_partial(self, uid: str) -> None:
-        """Delete the unfinished files of a version."""
+        """Delete the unfinished files of a version, and what was handed over for it."""
         remove_anything(self.layout.partial / uid)
+        remove_anything(self.layout.adopt / uid)
 
     def forget_evictions(self, wanted: Iterable[str]) -> None:
         """Drop the marks of entries that are gone."""
         self.marks.keep_only(wanted)
 
-    def _measure_partials(self) -> Mapping[str, int]:
-        folders = (path for path in self.layout.partial.iterdir() if path.is_dir())
+    @staticmethod
+    def _measure(folder: Path) -> Mapping[str, int]:
+        folders = (path for path in folder.iterdir() if path.is_dir())
         sizes = ((path.name, allocated_bytes(path)) for path in folders)
         return {name: max(size, 1) for name, size in sizes}
 

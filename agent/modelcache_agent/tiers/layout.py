@@ -79,6 +79,16 @@ class StoreLayout:
         return self.root / "pods"
 
     @property
+    def adopt(self) -> Path:
+        """Local trees that were handed over, one folder for each ModelVersion's uid."""
+        return self.root / "adopt"
+
+    @property
+    def adopt_lock(self) -> Path:
+        """Held by the program that hands over; never unlinked."""
+        return self.adopt / "lock"
+
+    @property
     def folders(self) -> tuple[Path, ...]:
         """All folders, parents first."""
         return (
@@ -90,6 +100,7 @@ class StoreLayout:
             self.released,
             self.quarantine,
             self.pods,
+            self.adopt,
         )
 
     @property

@@ -26,6 +26,7 @@ from modelcache_agent.tiers.errors import StoreRefusedError
 from modelcache_agent.tiers.layout import (
     DIRECTORY_MODE,
     FORMAT,
+    NEW_TREE_PREFIX,
     PARTIAL_MODE,
     TOLERATED,
     StoreLayout,
@@ -138,6 +139,7 @@ class _Repair:
         self._sweep_blobs()
         self._store.released.reap()
         self._sweep_partials()
+        self._sweep_adopted()
         self._store.marks.load()
 
     def _sweep_root(self) -> None:
@@ -211,6 +213,14 @@ class _Repair:
                     path.unlink()
                 elif _is_plain_file(path):
                     path.chmod(PARTIAL_MODE)
+
+    def _sweep_adopted(self) -> None:
+        """What is being staged is left alone: its program may run, and the next one removes it."""
+        for path in self._layout.adopt.iterdir():
+            name = path.name.removeprefix(NEW_TREE_PREFIX)
+            is_staged = is_uid(name) and path.is_dir() and not path.is_symlink()
+            if not is_staged and path != self._layout.adopt_lock:
+                self._quarantine.take(path, "it is not an adopted tree")
 
 
 def _is_plain_file(path: Path) -> bool:

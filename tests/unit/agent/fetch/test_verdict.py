@@ -74,6 +74,28 @@ def test_C06_anything_else_is_a_changed_source(head):
     assert verdict.cure is Cure.NONE
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param("/b/m.bin?X-Amz-Signature=5ec2e7", id="the request's own target"),
+        pytest.param("https://user:pass@evil.example/", id="an address"),
+        pytest.param("//evil.example", id="an address without a scheme"),
+        pytest.param("\x1b[31mred\r\n", id="control characters"),
+        pytest.param("e" * 2000 + "?", id="long"),
+    ],
+)
+@pytest.mark.parametrize("field", ["etag", "content_range"])
+def test_a_header_that_may_hold_an_address_or_a_secret_is_not_shown(field, value):
+    verdict = judge_success(ASK, Head(206, **{field: value}))
+    assert verdict.reason == Reason.SOURCE_CHANGED
+    assert "(not shown)" in verdict.message
+
+
+def test_a_harmless_header_is_shown():
+    verdict = judge_success(ASK, Head(206, etag='"0a1b-2"'))
+    assert "'0a1b-2'" in verdict.message
+
+
 def test_C20_page_in_place_of_weights_is_named():
     changed = judge_success(ASK, Head(200, content_length=70))
     page = judge_foreign_body(ASK, changed, b"<!doctype html><html>")

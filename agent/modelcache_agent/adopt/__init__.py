@@ -1,0 +1,1 @@
+"""Local trees instead of a download: `modelcache-agent adopt` stages them, the agent takes them."""
