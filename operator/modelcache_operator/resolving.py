@@ -125,7 +125,8 @@ class Resolver:
     async def _attempt(self, version: ModelVersionView, failures: int) -> _Attempt:
         try:
             async with asyncio.timeout(RESOLVE_SECONDS):
-                manifest = await self.sources.resolve(version)
+                # A list that was lost is that of then, wherever a branch has gone meanwhile.
+                manifest = await self.sources.resolve(version, version.status.source_revision)
             _check_unchanged(version, manifest)
         except SourceError as error:
             return self._note_failure(version, error, failures + 1)

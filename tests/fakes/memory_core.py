@@ -88,12 +88,16 @@ class MemorySources:
         self.failures: dict[str, Exception] = {}
         self.listed: list[str] = []
         self.etag: str | None = None
+        self.revision: str | None = None
+        self.asked: list[str | None] = []
 
-    async def resolve(self, version):
+    async def resolve(self, version, revision=None):
         self.listed.append(version.key.name)
+        self.asked.append(revision)
         if error := self.failures.get(version.key.name):
             raise error
-        return make_source_manifest([SourceFile("model.bin", GIB, etag=self.etag or version.uid)])
+        files = [SourceFile("model.bin", GIB, etag=self.etag or version.uid)]
+        return make_source_manifest(files, revision or self.revision)
 
 
 class MemoryManifests:

@@ -68,7 +68,6 @@ def make_version(
     exclude: Sequence[str] | None = None,
     digest: str | None = None,
     uid: str = "uid-1",
-    status: ModelVersionStatus | None = None,
     **source: Any,
 ) -> ModelVersionView:
     spec = ModelVersionSpec(
@@ -84,8 +83,7 @@ def make_version(
         exclude=None if exclude is None else tuple(exclude),
         digest=digest,
     )
-    status = status or ModelVersionStatus()
-    return ModelVersionView(ObjectKey("team", "v1"), Uid(uid), 1, spec, status)
+    return ModelVersionView(ObjectKey("team", "v1"), Uid(uid), 1, spec, ModelVersionStatus())
 
 
 def make_sources(

@@ -9,6 +9,7 @@ import pytest
 
 from fakes.hub_server import HubServer
 from fakes.world import World
+from modelcache_testbed.kube_api import find_condition
 from modelcache_testbed.models import build_version, make_safetensors
 
 pytestmark = pytest.mark.cluster
@@ -73,6 +74,15 @@ def test_C23_a_branch_that_moved_on_is_another_version(world, team, hub):
     second = world.version(team, "v2")["status"]
     assert second["sourceRevision"] != first["sourceRevision"]
     assert world.version(team, "v1")["status"]["sourceRevision"] == first["sourceRevision"]
+    often = '{"spec": {"source": {"recheckInterval": "10s"}}}'
+    world.cluster.kubectl("patch", "modelversion/v1", "-n", team, "--type=merge", "-p", often)
+
+    def source_state():
+        status = world.version(team, "v1")["status"]
+        return find_condition(status, "SourceCurrent").get("reason")
+
+    world.wait(lambda: source_state() == "SourceChanged", "the branch to be seen to have moved")
+    assert world.warm_nodes(team, "v1") == set(world.nodes)
 
 
 REFUSED = [

@@ -89,7 +89,8 @@ def judge_listing(
     missing = [path for path in before if path not in after]
     new = [path for path in after if path not in before]
     other = [p for p, file in before.items() if p in after and not _is_same(file, after[p])]
-    if missing and not new and not other:
+    # What a hub's branch has lost is still there at the commit.
+    if missing and not new and not other and kept.revision is None:
         return _gone(f"{_count(missing)} of {len(before)} gone from the source")
     told = [
         f"{_count(paths)} {what}"

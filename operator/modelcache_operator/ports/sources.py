@@ -51,8 +51,12 @@ class SignedPage:
 class Sources(Protocol):
     """Lists and signs. Reads Secrets and CA bundles anew on each call."""
 
-    async def resolve(self, version: ModelVersionView) -> SourceManifest:
-        """The selected files with sizes and identities.
+    async def resolve(
+        self, version: ModelVersionView, revision: str | None = None, /
+    ) -> SourceManifest:
+        """The selected files with sizes and identities, as they are now.
+
+        With a revision, that of an earlier manifest, as they were then, if the source keeps that.
 
         Raises:
             SourceError: with one reason.

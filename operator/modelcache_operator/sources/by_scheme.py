@@ -25,9 +25,11 @@ class SourcesByScheme:
         self._made: dict[str, Sources] = {}
         self._lock = asyncio.Lock()
 
-    async def resolve(self, version: ModelVersionView) -> SourceManifest:
+    async def resolve(
+        self, version: ModelVersionView, revision: str | None = None
+    ) -> SourceManifest:
         """The selected files with sizes and identities."""
-        return await (await self._of(version)).resolve(version)
+        return await (await self._of(version)).resolve(version, revision)
 
     async def sign(
         self, version: ModelVersionView, files: Sequence[SourceFile], revision: str | None = None

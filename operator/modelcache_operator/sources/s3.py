@@ -88,7 +88,9 @@ class S3Sources:
         self._listing = ThreadPoolExecutor(self._settings.list_threads, "s3-list")
         self._signing = ThreadPoolExecutor(self._settings.sign_threads, "s3-sign")
 
-    async def resolve(self, version: ModelVersionView) -> SourceManifest:
+    async def resolve(
+        self, version: ModelVersionView, _revision: str | None = None
+    ) -> SourceManifest:
         """The selected files with sizes and identities. Cancelling ends the listing at a page."""
         target = await self._prepare(version)
         await check_names(target.address, target.reach)

@@ -17,7 +17,7 @@ class Some:
     def __init__(self):
         Some.made += 1
 
-    async def resolve(self, version):
+    async def resolve(self, version, revision):
         return version.spec.source.uri
 
     async def close(self):

@@ -274,6 +274,21 @@ def test_a_lost_list_of_files_is_made_again_if_the_source_is_the_same(stage):
     assert stage.ready(stage.version()) == ("True", Reason.RESOLVED)
 
 
+def test_a_lost_list_is_asked_for_at_the_commit_that_was_resolved(stage):
+    stage.world.sources.revision = commit = "0a" * 20
+    stage.world.add_version("hub")
+    stage.settle()
+    resolved = stage.world.cache.model_version_named(ObjectKey("search", "hub"))
+    assert resolved.status.source_revision == commit
+    stage.world.manifests.sources.clear()
+    stage.world.sources.revision = "0b" * 20
+    stage.world.sources.asked.clear()
+    stage.core.resolver.look_for_source(resolved)
+    stage.settle()
+    assert stage.world.sources.asked == [commit]
+    assert stage.world.manifests.sources[resolved.uid].revision == commit
+
+
 def test_a_lost_list_of_a_source_that_has_changed_is_told_and_takes_nothing_away(stage):
     before, known = stage.holders(), stage.version().status.source_digest
     stage.world.manifests.sources.clear()

@@ -87,22 +87,23 @@ class HubSources:
         self._turns: dict[str, asyncio.Semaphore] = {}
         take_over_library()
 
-    async def resolve(self, version: ModelVersionView) -> SourceManifest:
-        """The selected files of the commit that the revision is now, or was when resolved."""
+    async def resolve(
+        self, version: ModelVersionView, revision: str | None = None
+    ) -> SourceManifest:
+        """The selected files of the commit that the URI's revision is now, or of the one given."""
         target = await self._prepare(version)
-        commit = version.status.source_revision
         globs = Globs(version.spec.include, version.spec.exclude)
         gate = Gate(time.monotonic() + self._settings.resolve_seconds)
 
         def work(library: HubLibrary) -> SourceManifest:
-            manifest = list_repository(library, target.location, commit, globs)
+            manifest = list_repository(library, target.location, revision, globs)
             try_one(library, target, manifest)
             return manifest
 
         try:
             async with asyncio.timeout(self._settings.resolve_seconds):
                 return await self._start(
-                    self._listing, target, work, gate.check, is_resolved=commit is not None
+                    self._listing, target, work, gate.check, is_resolved=revision is not None
                 )
         except TimeoutError:
             raise listing_too_long() from None

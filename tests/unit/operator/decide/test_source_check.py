@@ -81,6 +81,20 @@ CHANGED, GONE = Reason.SOURCE_CHANGED, Reason.SOURCE_GONE
             KEPT, listing(file("b")), GONE, "1 file ('a') of 2 gone", id="C21: a file is gone"
         ),
         pytest.param(
+            make_source_manifest(VERSIONED.files, COMMIT),
+            make_source_manifest(VERSIONED.files[:1], "f" * 40),
+            CHANGED,
+            "1 file ('b') gone",
+            id="what a branch has lost is still at its commit",
+        ),
+        pytest.param(
+            make_source_manifest(VERSIONED.files, COMMIT),
+            make_source_manifest(VERSIONED.files, "f" * 40),
+            Reason.RESOLVED,
+            "",
+            id="a commit that changes none of the files",
+        ),
+        pytest.param(
             None, listing(file("b")), CHANGED, "other files", id="the first listing was lost"
         ),
         pytest.param(
