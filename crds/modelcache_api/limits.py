@@ -20,3 +20,5 @@ MAX_PATH_PART_BYTES: Final = 255
 MAX_FAILURES_SHOWN: Final = 8
 # A condition's or entry's message.
 MAX_MESSAGE_LENGTH: Final = 512
+# Nodes that one agent names in its status because they served wrong bytes.
+MAX_SUSPECTS: Final = 16

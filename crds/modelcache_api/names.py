@@ -71,6 +71,12 @@ PATH_GRANTS: Final = "/v1/grants"
 PATH_PROPOSALS: Final = "/v1/proposals"
 # Below it, by UID and number in the source manifest: small files that only the operator may read.
 PATH_FILES: Final = "/v1/files"
+PATH_CERTIFICATES: Final = "/v1/certificates"
+# Between agents: files of a version by its uid, and how far a node is with it.
+PATH_PEER_ENTRIES: Final = "/v1/entries/"
+# Headers between agents.
+HEADER_TICKET: Final = "ModelCache-Ticket"
+HEADER_SOURCE: Final = "ModelCache-Source"
 
 CA_CONFIG_MAP: Final = "modelcache-ca"
 CA_CONFIG_KEY: Final = "ca.crt"

@@ -9,12 +9,26 @@ from pydantic import Field
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_FILES, MAX_MESSAGE_LENGTH
 from modelcache_api.manifest import PIECE_BYTES
 from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Digest
+from modelcache_api.v1alpha1.cache_node import IP_PATTERN
 
 MAX_PAGE_FILES = 500
+MAX_HOLDERS = 16
+MAX_AVOIDED = 64
 
 Uid = Annotated[str, Field(min_length=1, max_length=64)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Path = Annotated[str, Field(min_length=1, max_length=4096)]
+
+
+class PeerQuery(ApiModel):
+    """The caller can read from other nodes, and what it has found out about them.
+
+    `avoid` names Nodes (by UID) that did not answer, came no further, or served wrong bytes.
+    `waited_seconds` grows while it is told to wait.
+    """
+
+    avoid: Annotated[tuple[Uid, ...], Field(max_length=MAX_AVOIDED)] = ()
+    waited_seconds: Annotated[float, Field(ge=0)] = 0.0
 
 
 class GrantQuery(ApiModel):
@@ -23,6 +37,7 @@ class GrantQuery(ApiModel):
     uid: Uid
     offset: Annotated[int, Field(ge=0)] = 0
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE_FILES)] = MAX_PAGE_FILES
+    peers: PeerQuery | None = None
 
 
 class GrantRequest(ApiModel):
@@ -63,6 +78,29 @@ class WireError(ApiModel):
     message: Annotated[str, Field(max_length=MAX_MESSAGE_LENGTH)] = ""
 
 
+class Holder(ApiModel):
+    """A node that holds the version, or has begun to. `distance` 0 is the nearest."""
+
+    node_uid: Uid
+    address: Annotated[str, Field(max_length=45, pattern=IP_PATTERN)]
+    port: Annotated[int, Field(ge=1, le=65535)]
+    distance: Annotated[int, Field(ge=0)] = 0
+    is_complete: bool = False
+
+
+class PeerGrant(ApiModel):
+    """Leave to read the entry from other nodes.
+
+    `ticket` is a secret of the node it names. `reads_source` False: another node reads the source
+    for all; read it only when the others give nothing. A grant without files and with
+    `reads_source` False says to wait: the holders named are who is waited for.
+    """
+
+    ticket: str = Field(repr=False)
+    holders: Annotated[tuple[Holder, ...], Field(max_length=MAX_HOLDERS)] = ()
+    reads_source: bool = True
+
+
 class Grant(ApiModel):
     """One page of an entry, or the reason why there is none."""
 
@@ -73,7 +111,13 @@ class Grant(ApiModel):
     offset: Annotated[int, Field(ge=0)] = 0
     files: tuple[GrantedFile, ...] = ()
     ca_bundle: str | None = None
+    peers: PeerGrant | None = None
     error: WireError | None = None
+
+    @property
+    def must_wait(self) -> bool:
+        """True if another node reads the source and nothing can be fetched before it is done."""
+        return self.peers is not None and not self.peers.reads_source and self.total_files == 0
 
 
 class GrantResponse(ApiModel):
@@ -106,3 +150,19 @@ class ProposalResponse(ApiModel):
 
     content_digest: Digest | None = None
     error: WireError | None = None
+
+
+class CertificateRequest(ApiModel):
+    """`POST /v1/certificates`: a certificate for the caller's Node, to talk to other agents."""
+
+    public_key: Annotated[
+        str, Field(max_length=4096, description="PEM, P-256; the private key stays with the agent.")
+    ]
+
+
+class CertificateResponse(ApiModel):
+    """A certificate for this key and Node, and the authorities to trust in other agents."""
+
+    certificate: str
+    authorities: str
+    valid_seconds: Annotated[float, Field(gt=0)]

@@ -49,6 +49,8 @@ class OperatorConfig:
     source_policy: Path | None
     authority_max_age_seconds: float
     authority_overlap_seconds: float
+    peers: bool
+    peer_topology: tuple[str, ...]
     leader_elect: bool
     identity: str
     log_level: str
@@ -110,7 +112,7 @@ def _parse_bind(text: str) -> Bind:
 def _parse_names(text: str) -> tuple[str, ...]:
     found = tuple(name.strip() for name in text.split(",") if name.strip())
     if not found:
-        raise ValueError("write DNS names or addresses, separated by commas")
+        raise ValueError("write at least one name, several separated by commas")
     return found
 
 
@@ -201,6 +203,15 @@ _OPTIONS: Final = {
         "1h",
         _parse_overlap,
         "how long old and new authority are both trusted, before and after the change",
+    ),
+    "peers": _Option(
+        "--peers", "false", _parse_flag, "whether agents may read from each other what they hold"
+    ),
+    "peer_topology": _Option(
+        "--peer-topology",
+        "topology.kubernetes.io/zone,topology.kubernetes.io/region",
+        _parse_names,
+        "labels of Nodes, from the smallest place to the largest; agents read from near ones first",
     ),
     "leader_elect": _Option("--leader-elect", "true", _parse_flag, "false for a single replica"),
     "identity": _Option(

@@ -23,6 +23,7 @@ from modelcache_api.wire import (
     GrantQuery,
     GrantRequest,
     GrantResponse,
+    PeerGrant,
     Proposal,
     ProposalResponse,
     WireError,
@@ -36,6 +37,7 @@ from modelcache_operator.decide.grant_access import (
 )
 from modelcache_operator.decide.pin import describe_pin_conflict
 from modelcache_operator.decide.world import ModelVersionView, Uid
+from modelcache_operator.peering import Peering
 from modelcache_operator.ports.manifests import AdoptedContent, ManifestDamagedError, Manifests
 from modelcache_operator.ports.sources import SignedPage, SourceError, Sources
 from modelcache_operator.ports.world import WorldReader
@@ -73,12 +75,14 @@ class GrantService:
         manifests: Manifests,
         sources: Sources,
         *,
+        peering: Peering | None = None,
         on_adopted: Callable[[Uid], None] | None = None,
         on_source_missing: Callable[[Uid], None] | None = None,
     ) -> None:
         self._world = world
         self._manifests = manifests
         self._sources = sources
+        self._peering = peering
         self._on_adopted = on_adopted
         self._on_source_missing = on_source_missing
 
@@ -150,20 +154,31 @@ class GrantService:
             return _failed(uid, Reason.THROTTLED, "ask for fewer entries at a time")
         entry, version = found
         try:
-            return await self._sign_page(entry, version, query.offset, limit)
+            return await self._answer(caller, entry, version, query, limit)
         except ManifestDamagedError:
             return Grant(uid=uid, error=_damaged(uid))
         except SourceError as error:
             return _failed(uid, error.reason, _CANNOT_READ)
 
-    async def _sign_page(
-        self, entry: EntrySpec, version: ModelVersionView, offset: int, limit: int
+    async def _answer(
+        self,
+        caller: Caller,
+        entry: EntrySpec,
+        version: ModelVersionView,
+        query: GrantQuery,
+        limit: int,
     ) -> Grant:
-        uid = version.uid
+        uid, offset = version.uid, query.offset
         opened = await self._open(entry, version)
         if isinstance(opened, WireError):
             return Grant(uid=uid, error=opened)
         source, content = opened
+        content_digest = None if content is None else content.manifest.digest
+        peers = None
+        if self._peering is not None and query.peers is not None:
+            peers = self._peering.grant(caller, entry, query.peers, content_digest)
+            if peers is not None and _must_wait(peers, content):
+                return Grant(uid=uid, source_digest=entry.source_digest, peers=peers)
         files = source.files[offset : offset + limit]
         page = await self._sources.sign(version, files, source.revision)
         granted = await asyncio.to_thread(_build_files, uid, offset, files, page, content)
@@ -175,6 +190,7 @@ class GrantService:
             offset=offset,
             files=granted,
             ca_bundle=page.ca_bundle,
+            peers=peers,
         )
 
     async def _open(
@@ -238,6 +254,11 @@ def _build_files(
         )
         for number, (file, signed) in enumerate(zip(files, page.files, strict=True), offset)
     )
+
+
+def _must_wait(peers: PeerGrant, content: AdoptedContent | None) -> bool:
+    """True if the caller can fetch nothing now: from no source, and from nobody it knows of."""
+    return not peers.reads_source and (content is None or not peers.holders)
 
 
 def _content_of(proposal: Proposal) -> ContentManifest:

@@ -1,4 +1,4 @@
-"""The agents' door: HTTPS, two questions, small files and a health check.
+"""The agents' door: HTTPS, three questions, small files and a health check.
 
 No token, URL or body enters a log line; errors are logged by their kind and place alone.
 """
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Final, TypeVar
 
@@ -21,13 +22,14 @@ from pydantic import BaseModel, ValidationError
 
 from modelcache_api import names
 from modelcache_api.names import Reason
-from modelcache_api.wire import GrantRequest, Proposal, WireError
+from modelcache_api.wire import CertificateRequest, GrantRequest, Proposal, WireError
 from modelcache_kube.errors import KubeError
 from modelcache_operator.decide.grant_access import Caller
 from modelcache_operator.decide.world import Uid
 from modelcache_operator.file_answer import build_file_answer, refuse_file, send_whole
 from modelcache_operator.grant_authentication import Authenticator, DeniedError
 from modelcache_operator.grants import FileRefusedError, GrantService
+from modelcache_operator.peer_credentials import NoAuthorityError, PeerCredentials
 from modelcache_operator.ports.world import WorldReader
 from modelcache_operator.rate_limit import RateLimiter
 
@@ -79,7 +81,9 @@ class GrantsServer:
         clock: Callable[[], float],
         settings: ServerSettings | None = None,
         observe: Observe | None = None,
+        credentials: PeerCredentials | None = None,
     ) -> None:
+        self._credentials = credentials
         self._service = service
         self._authenticator = authenticator
         self._world = world
@@ -106,6 +110,10 @@ class GrantsServer:
         app.router.add_post(grants, self._handler(grants, self._grant))
         app.router.add_post(proposals, self._handler(proposals, self._propose))
         app.router.add_get(files + r"/{uid}/{number:\d{1,6}}", self._handler(files, self._file))
+        if (credentials := self._credentials) is not None:
+            certify = partial(self._certify, credentials=credentials)
+            path = names.PATH_CERTIFICATES
+            app.router.add_post(path, self._handler(path, certify))
         app.router.add_get(_HEALTH, self._health)
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=75.0)
         await self._runner.setup()
@@ -152,6 +160,24 @@ class GrantsServer:
             return refuse_file(refused)
         finally:
             self._files.release()
+    async def _certify(self, request: web.Request, credentials: PeerCredentials) -> web.Response:
+        async with asyncio.timeout(self._settings.grant_seconds):
+            caller = await self._admit(request, self._grant_rate)
+            body = await _read_body(request, self._settings.grant_body_bytes)
+            asked = _parse(CertificateRequest, body)
+            try:
+                answer = credentials.certify(caller.node_uid, asked.public_key)
+            except ValueError as error:
+                raise DeniedError(
+                    HTTPStatus.BAD_REQUEST, "the public key is no P-256 key"
+                ) from error
+            except NoAuthorityError:
+                raise DeniedError(
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    "there is no certificate authority yet",
+                    retry_after_seconds=_RETRY_SECONDS,
+                ) from None
+            return await _respond(HTTPStatus.OK, answer)
 
     @asynccontextmanager
     async def _place(self, caller: Caller) -> AsyncIterator[None]:

@@ -45,6 +45,8 @@ from modelcache_operator.health import make_health
 from modelcache_operator.keys import version_key
 from modelcache_operator.kopf_app import KopfInformer
 from modelcache_operator.leading import Term
+from modelcache_operator.peer_credentials import PeerCredentials
+from modelcache_operator.peering import Peering, PeeringSettings
 from modelcache_operator.ports.authority import AuthorityDamagedError
 from modelcache_operator.ports.manifests import Manifests
 from modelcache_operator.ports.sources import Sources
@@ -172,11 +174,21 @@ class _Program:
         now = self._clock.now
         certificate = ServingCertificate(store, config.grants_names, now=now, plan=plan)
         monotonic = self._clock.monotonic
+        credentials = PeerCredentials(lambda: certificate.authority, life=plan.overlap, now=now)
+        peering = Peering(
+            world,
+            credentials,
+            may_claim=self._is_leader,
+            now=lambda: now().timestamp(),
+            clock=monotonic,
+            settings=PeeringSettings(config.peer_topology),
+        )
         server = GrantsServer(
             GrantService(
                 world,
                 self._manifests,
                 self._sources,
+                peering=peering if config.peers else None,
                 on_adopted=self._on_adopted,
                 on_source_missing=self._on_source_missing,
             ),
@@ -184,6 +196,7 @@ class _Program:
             world,
             clock=monotonic,
             observe=self._metrics.grant_answer,
+            credentials=credentials if config.peers else None,
         )
         context = await _until_it_works(certificate.ensure, "the serving certificate")
         bind = config.grants_bind

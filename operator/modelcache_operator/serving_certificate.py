@@ -70,6 +70,8 @@ class ServingCertificate:
         self._signer: KeyPair | None = None
         self._leaf: KeyPair | None = None
         self._context: ssl.SSLContext | None = None
+        self.authority: Authority | None = None
+        """As last read; it signs for agents too."""
 
     async def ensure(self) -> ssl.SSLContext:
         """Make or take the authority, publish it, and have a valid leaf. Always the same context.
@@ -80,7 +82,7 @@ class ServingCertificate:
         """
         authority = await self._read_or_make()
         since = await self._store.publish(authority.bundle, self._now())
-        authority = await self._rotate(authority, self._now() - since)
+        self.authority = authority = await self._rotate(authority, self._now() - since)
         if self._context is None or not self._is_fresh(authority.current):
             self._leaf = issue_leaf(authority.current, self._hosts, self._now())
             self._signer = authority.current

@@ -1,4 +1,4 @@
-"""Certificates for the grants server: an authority of the operator's own, leaves in memory."""
+"""Certificates by an authority of the operator's own: for the grants server, and for agents."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     load_pem_private_key,
+    load_pem_public_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -36,7 +37,7 @@ def make_authority(now: datetime) -> KeyPair:
     name = _name("modelcache-operator-ca")
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     certificate = (
-        _start(name, name, key, now, AUTHORITY_LIFE)
+        _start(name, name, key.public_key(), now, AUTHORITY_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(is_authority=True), critical=True)
         .add_extension(identifier, critical=False)
@@ -54,7 +55,7 @@ def issue_leaf(authority: KeyPair, hosts: Sequence[str], now: datetime) -> KeyPa
     issuer, issuer_key = load_pair(authority)
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
-        _start(_name(hosts[0][:64]), issuer.subject, key, now, LEAF_LIFE)
+        _start(_name(hosts[0][:64]), issuer.subject, key.public_key(), now, LEAF_LIFE)
         .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(is_authority=False), critical=True)
@@ -66,6 +67,40 @@ def issue_leaf(authority: KeyPair, hosts: Sequence[str], now: datetime) -> KeyPa
         .sign(issuer_key, hashes.SHA256())
     )
     return _pair(certificate, key)
+
+
+def issue_peer_certificate(
+    authority: KeyPair, name: str, public_key: bytes, *, now: datetime, life: timedelta
+) -> bytes:
+    """A certificate for an agent, as server and client alike, for a key that only the agent has.
+
+    Raises:
+        ValueError: the key is no P-256 key in PEM, or the authority is damaged.
+    """
+    key = load_pem_public_key(public_key)
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise ValueError("the public key is not a P-256 key")  # noqa: TRY004 - of the caller's
+    issuer, issuer_key = load_pair(authority)
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    certificate = (
+        _start(_name("modelcache-agent"), issuer.subject, key, now, life)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(is_authority=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
+            critical=False,
+        )
+        .sign(issuer_key, hashes.SHA256())
+    )
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def sign_payload(authority: KeyPair, payload: bytes) -> bytes:
+    """The authority's signature. Raises ValueError if it is damaged."""
+    _, key = load_pair(authority)
+    return key.sign(payload, ec.ECDSA(hashes.SHA256()))
 
 
 def load_pair(pair: KeyPair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
@@ -116,7 +151,7 @@ def use_leaf(context: ssl.SSLContext, leaf: KeyPair) -> None:
 def _start(
     subject: x509.Name,
     issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
+    key: ec.EllipticCurvePublicKey,
     now: datetime,
     life: timedelta,
 ) -> x509.CertificateBuilder:
@@ -124,7 +159,7 @@ def _start(
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(secrets.randbits(128) | 1)
         .not_valid_before(now - _BACKDATED)
         .not_valid_after(now + life)

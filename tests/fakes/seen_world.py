@@ -40,3 +40,6 @@ class SeenWorld:
 
     def model_version(self, uid: Uid) -> ModelVersionView | None:
         return self.versions.get(uid)
+
+    def nodes_of_entry(self, uid: Uid) -> list[CacheNodeView]:
+        return [node for node in self.cache_nodes.values() if node.spec.find_entry(uid)]

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_MESSAGE_LENGTH
+from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_MESSAGE_LENGTH, MAX_SUSPECTS
 from modelcache_api.markers import Column, ListType, Rule
 from modelcache_api.names import EntryOrigin, EntryState, Tier
 from modelcache_api.v1alpha1.base import (
@@ -20,6 +20,7 @@ from modelcache_api.v1alpha1.base import (
     Name,
 )
 
+IP_PATTERN = r"^[0-9A-Fa-f:.]+$"
 Uid = Annotated[str, Field(min_length=1, max_length=64)]
 
 
@@ -147,6 +148,26 @@ class EntryStatus(ApiModel):
     ] = None
 
 
+class PeerStatus(ApiModel):
+    """Where other agents reach this one. The certificate, not this, says who it is."""
+
+    address: Annotated[
+        str, Field(min_length=2, max_length=45, pattern=IP_PATTERN, description="An IP address.")
+    ]
+    port: Annotated[
+        int,
+        Field(ge=1, le=65535, description="A port.", json_schema_extra={"format": "int32"}),
+    ]
+    suspects: Annotated[
+        tuple[Uid, ...],
+        Field(
+            max_length=MAX_SUSPECTS,
+            description="UIDs of Nodes whose agents served wrong bytes to this one.",
+        ),
+        ListType("atomic"),
+    ] = ()
+
+
 class CacheNodeStatus(ApiModel):
     """What the node holds. Written by the node's agent; the Ready condition by the operator."""
 
@@ -179,6 +200,10 @@ class CacheNodeStatus(ApiModel):
     ] = None
     models: Annotated[Count | None, Field(description="Verified versions.")] = None
     failed: Annotated[Count | None, Field(description="Versions that cannot be held.")] = None
+    peer: Annotated[
+        PeerStatus | None,
+        Field(description="Where other agents read from this one; absent if it does not serve."),
+    ] = None
     conditions: Annotated[
         Conditions, Field(description="Ready means that the agent is alive.")
     ] = ()

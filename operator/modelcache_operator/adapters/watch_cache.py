@@ -42,6 +42,7 @@ class WatchCache:
         }
         self._versions_by_uid: dict[Uid, ObjectKey] = {}
         self._caches_by_version: dict[ObjectKey, set[ObjectKey]] = defaultdict(set)
+        self._nodes_by_entry: dict[Uid, set[NodeName]] = defaultdict(set)
         self._pods = PodIndex()
         self._listeners: list[Listener] = []
         self._synced: set[ObservedKind] = set()
@@ -128,6 +129,11 @@ class WatchCache:
     def cache_node(self, name: NodeName) -> CacheNodeView | None:
         """The CacheNode of that node."""
         return self._find(ObservedKind.CACHE_NODES, ObjectKey("", name), CacheNodeView)
+
+    def nodes_of_entry(self, uid: Uid) -> Iterable[CacheNodeView]:
+        """The CacheNodes whose spec names that ModelVersion."""
+        found = (self.cache_node(name) for name in self._nodes_by_entry.get(uid, ()))
+        return tuple(node for node in found if node is not None)
 
     def node(self, name: NodeName) -> NodeView | None:
         """The Node of that name."""
@@ -223,10 +229,21 @@ class WatchCache:
             self._versions_by_uid.pop(change.old.uid, None)
         if isinstance(change.old, ModelCacheView):
             self._unindex_cache(change.old)
+        self._index_entries(change)
         if isinstance(change.new, ModelVersionView):
             self._versions_by_uid[change.new.uid] = change.new.key
         if isinstance(change.new, ModelCacheView):
             self._caches_by_version[_version_key(change.new)].add(change.new.key)
+
+    def _index_entries(self, change: Changed) -> None:
+        before, after = _entries(change.old), _entries(change.new)
+        for uid, name in before - after:
+            nodes = self._nodes_by_entry[uid]
+            nodes.discard(name)
+            if not nodes:
+                del self._nodes_by_entry[uid]
+        for uid, name in after - before:
+            self._nodes_by_entry[uid].add(name)
 
     def _unindex_cache(self, cache: ModelCacheView) -> None:
         caches = self._caches_by_version[_version_key(cache)]
@@ -237,6 +254,12 @@ class WatchCache:
 
 def _version_key(cache: ModelCacheView) -> ObjectKey:
     return ObjectKey(cache.key.namespace, cache.spec.stable.model_version)
+
+
+def _entries(view: View | None) -> frozenset[tuple[Uid, NodeName]]:
+    if not isinstance(view, CacheNodeView):
+        return frozenset()
+    return frozenset((Uid(entry.uid), view.name) for entry in view.spec.entries)
 
 
 def _names(keys: Mapping[Uid, ObjectKey]) -> frozenset[NodeName]:

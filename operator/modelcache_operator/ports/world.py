@@ -35,6 +35,9 @@ class WorldReader(Protocol):
     def cache_node(self, name: NodeName) -> CacheNodeView | None:
         """The CacheNode of that node, as last seen."""
 
+    def nodes_of_entry(self, uid: Uid) -> Iterable[CacheNodeView]:
+        """The CacheNodes whose spec names that ModelVersion."""
+
     def node(self, name: NodeName) -> NodeView | None:
         """The Node, as last seen; None if it is gone."""
 

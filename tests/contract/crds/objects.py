@@ -171,6 +171,7 @@ FULL: dict[str, Object] = {
             "diskSummary": "87Mi/931Gi",
             "models": 1,
             "failed": 0,
+            "peer": {"address": "10.1.2.3", "port": 9405, "suspects": ["node-uid"]},
             "conditions": [CONDITION],
         },
     },

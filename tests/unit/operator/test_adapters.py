@@ -5,7 +5,14 @@ import logging
 
 import pytest
 
-from builders import make_cache, make_cache_node, make_condition, make_node, make_version
+from builders import (
+    make_cache,
+    make_cache_node,
+    make_condition,
+    make_entry_spec,
+    make_node,
+    make_version,
+)
 from modelcache_api.names import Condition
 from modelcache_api.v1alpha1.model_cache import CopiesStatus, ModelCacheStatus
 from modelcache_operator.adapters.api_health import ApiHealth
@@ -47,6 +54,22 @@ class TestWatchCache:
             self.cache.observe(seen(make_node(), version))
         assert len(self.told) == 1
         assert self.cache.version_of(NODES, ObjectKey("", "n1")) == 99
+
+    def test_which_nodes_have_an_entry_follows_their_specs(self):
+        def observe(name, version, *uids):
+            view = make_cache_node(name, wanted=[make_entry_spec(uid) for uid in uids])
+            self.cache.observe(seen(view, version, ObservedKind.CACHE_NODES))
+            return view
+
+        def nodes(uid):
+            return sorted(view.name for view in self.cache.nodes_of_entry(Uid(uid)))
+
+        observe("n1", 1, "v1", "v2")
+        gone = observe("n2", 1, "v1")
+        assert (nodes("v1"), nodes("v2"), nodes("v3")) == (["n1", "n2"], ["n1"], [])
+        observe("n1", 2, "v2")
+        self.cache.forget(ObservedKind.CACHE_NODES, ObjectKey("", "n2"), gone.uid)
+        assert (nodes("v1"), nodes("v2")) == ([], ["n1"])
 
     def test_older_news_never_replace_newer(self):
         newer, older = make_node(labels={"a": "new"}), make_node(labels={"a": "old"})

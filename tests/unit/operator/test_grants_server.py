@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 
 import aiohttp
@@ -12,12 +13,16 @@ import pytest
 
 from fakes.seen_world import SeenWorld
 from fakes.tls_world import PrivateAuthority
+from modelcache_agent.peers.credentials import PeerCredentials as AgentCredentials
 from modelcache_api.names import Reason
+from modelcache_api.wire import CertificateRequest, CertificateResponse
 from modelcache_kube.errors import ApiUnavailable
 from modelcache_operator.decide.grant_access import Caller
 from modelcache_operator.decide.world import NodeName, Uid
 from modelcache_operator.grant_authentication import DeniedError
 from modelcache_operator.grants_server import GrantsServer, ServerSettings
+from modelcache_operator.peer_credentials import PeerCredentials
+from modelcache_operator.ports.authority import Authority
 
 
 class Authenticator:
@@ -107,3 +112,45 @@ async def test_a_node_that_sends_slowly_holds_its_own_places_only(knock):
     release.set()
     assert [answer[0] for answer in await asyncio.gather(*held)] == [400, 400]
     assert (await knock("/v1/proposals", b"{}"))[0] == 400
+
+
+async def test_agents_are_certified_in_the_name_of_their_own_node():
+    authority = PrivateAuthority()
+    credentials = PeerCredentials(
+        lambda: Authority(authority.pair),
+        life=timedelta(hours=1),
+        now=lambda: datetime.now(UTC),
+    )
+    server = GrantsServer(
+        Service(), Authenticator(), SeenWorld(), clock=lambda: 0.0, credentials=credentials
+    )
+    port = await server.start("127.0.0.1", 0, authority.context())
+    url = f"https://127.0.0.1:{port}/v1/certificates"
+    trust = ssl.create_default_context(cadata=authority.pem.decode())
+    agent = AgentCredentials()
+    try:
+        async with aiohttp.ClientSession() as session:
+            for key, status in ((agent.public_key, 200), ("no key", 400)):
+                body = CertificateRequest(public_key=key).model_dump_json(by_alias=True)
+                async with session.post(url, data=body, ssl=trust) as answer:
+                    assert answer.status == status
+                    document = await answer.json()
+                if status == 200:
+                    agent.use(CertificateResponse.model_validate(document))
+    finally:
+        await server.stop()
+    assert agent.is_certified
+
+
+async def test_without_peers_nobody_is_certified(knock):
+    authority = PrivateAuthority()
+    server = GrantsServer(Service(), Authenticator(), SeenWorld(), clock=lambda: 0.0)
+    port = await server.start("127.0.0.1", 0, authority.context())
+    trust = ssl.create_default_context(cadata=authority.pem.decode())
+    try:
+        async with aiohttp.ClientSession() as session:
+            url = f"https://127.0.0.1:{port}/v1/certificates"
+            async with session.post(url, data=b"{}", ssl=trust) as answer:
+                assert answer.status == 404
+    finally:
+        await server.stop()
