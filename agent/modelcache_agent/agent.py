@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -26,6 +26,8 @@ from modelcache_agent.heartbeat import Heartbeat
 from modelcache_agent.identity import NodeIdentity
 from modelcache_agent.loop import AgentLoop, LoopSettings
 from modelcache_agent.memory import Memory
+from modelcache_agent.peers.assembly import Peers
+from modelcache_agent.peers.waiting import PeerQueue
 from modelcache_agent.ports.cluster import Cluster
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.store_thread import StoreThread
@@ -131,12 +133,23 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
     clock, wakeup, memory = SystemClock(), Wakeup(), Memory()
     thread, tasks = StoreThread(), BackgroundTasks()
     stack.push_async_callback(thread.close, _DRAIN_SECONDS)
-    grants = _connect_operator(around.config, stack)
-    engine = await stack.enter_async_context(FetchEngine(grants, _fetch_config(around.config)))
-    metrics = PrometheusMetrics(engine.counters, engine.keep_egress)
+    http = _connect_operator(around.config, stack)
+    peers = Peers(around.config, clock, _waker(wakeup)) if around.config.peers else None
+    book = None if peers is None else peers.book
+    grants = HttpGrants(http, book)
+    engine = await stack.enter_async_context(
+        FetchEngine(grants, _fetch_config(around.config), routes=book)
+    )
+    metrics = PrometheusMetrics(
+        engine.counters,
+        engine.keep_egress,
+        (lambda: peers.book.answers) if peers is not None else dict,
+        peers.sent.total if peers is not None else int,
+    )
+    queue = None if book is None else PeerQueue(grants, book, clock)
     errands = Errands(
         memory=memory,
-        transfers=Transfers(grants, engine, around.store, thread),
+        transfers=Transfers(grants, engine, around.store, thread, queue),
         tasks=tasks,
         wakeup=wakeup,
         clock=clock,
@@ -144,6 +157,8 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
     )
     stack.push_async_callback(tasks.close, _DRAIN_SECONDS)
     stack.push_async_callback(errands.stop)
+    if peers is not None:
+        await peers.start(stack, tasks, http, around.store, engine)
     actor = Actor(
         memory=memory,
         store=around.store,
@@ -165,6 +180,7 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
         clock=clock,
         metrics=metrics,
         volumes=VolumeKeeper(around.store),
+        find_peer=lambda: None if peers is None else peers.status,
     )
     stack.enter_context(noticing(around.store.layout.pods, wakeup.set))
     return _Parts(loop, tasks, metrics, cluster, memory, wakeup, clock)
@@ -174,12 +190,22 @@ def _connection(config: Config) -> ConnectConfig:
     return ConnectConfig(config.kubeconfig, user_agent=f"modelcache-agent/{find_version()}")
 
 
-def _connect_operator(config: Config, stack: AsyncExitStack) -> HttpGrants:
+def _waker(wakeup: Wakeup) -> Callable[[], None]:
+    """Wakes the loop from any thread."""
+    loop = asyncio.get_running_loop()
+
+    def wake() -> None:
+        loop.call_soon_threadsafe(wakeup.set)
+
+    return wake
+
+
+def _connect_operator(config: Config, stack: AsyncExitStack) -> OperatorHttp:
     http = OperatorHttp(
         config.operator_url, ca_file=config.operator_ca_file, token_file=config.grant_token_file
     )
     stack.push_async_callback(http.close)
-    return HttpGrants(http)
+    return http
 
 
 def _fetch_config(config: Config) -> FetchConfig:

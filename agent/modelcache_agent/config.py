@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ _MOST_STREAMS: Final = 64
 _MOST_MODELS: Final = 16
 # Slower readers are taken for dead by object stores, and cut off.
 _LEAST_BANDWIDTH: Final = 64 * 1024
+_LEAST_PEER_BANDWIDTH: Final = 4 * 1024 * 1024
+_MOST_SERVES: Final = 128
 _HIGHEST_PORT: Final = 65535
 
 
@@ -45,6 +48,11 @@ class Config:
     streams: int
     max_models: int
     max_bandwidth: int | None
+    peers: bool
+    peer_address: str | None
+    peer_port: int
+    peer_bandwidth: int | None
+    peer_serves: int
     metrics_port: int
     log_level: str
 
@@ -89,7 +97,13 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Co
         ConfigError: an option is missing, unknown or wrong.
         SystemExit: `--help` was printed.
     """
-    return Config(**read_options(_PROGRAM, OPTIONS, arguments, environment))
+    config = Config(**read_options(_PROGRAM, OPTIONS, arguments, environment))
+    if config.peers and config.peer_address is None:
+        raise ConfigError(
+            "--peers needs --peer-address (or MODELCACHE_AGENT_PEER_ADDRESS): the IP address at "
+            "which other nodes' agents reach this one"
+        )
+    return config
 
 
 def read_options(
@@ -191,6 +205,23 @@ def _bandwidth(value: str) -> int:
     return rate
 
 
+def _peer_bandwidth(value: str) -> int:
+    rate = _bandwidth(value)
+    if rate < _LEAST_PEER_BANDWIDTH:
+        raise ValueError(
+            f"{value!r} bytes a second are so few that others take this node for stalled: "
+            "give 4Mi at least, or switch peers off"
+        )
+    return rate
+
+
+def _address(value: str) -> str:
+    try:
+        return str(ipaddress.ip_address(value.strip()))
+    except ValueError:
+        raise ValueError(f"{value!r} is not an IP address") from None
+
+
 def parse_duration(value: str) -> float:
     """Seconds."""
     match = _DURATION.fullmatch(value.strip())
@@ -262,6 +293,28 @@ OPTIONS: Final = (
         "max-bandwidth",
         "Bytes a second over all streams, e.g. 500Mi; default: no cap.",
         _bandwidth,
+    ),
+    Option(
+        "peers",
+        "Read from other nodes' agents what they hold, and serve them.",
+        _boolean,
+        "false",
+        is_flag=True,
+    ),
+    Option("peer-address", "IP address at which other agents reach this one.", _address),
+    Option(
+        "peer-port",
+        "Port for other agents; 0 is any free one.",
+        _number(0, _HIGHEST_PORT),
+        "9405",
+    ),
+    Option(
+        "peer-bandwidth",
+        "Bytes a second served to other agents, e.g. 500Mi; default: as fast as it goes.",
+        _peer_bandwidth,
+    ),
+    Option(
+        "peer-serves", "Answers to other agents at the same time.", _number(1, _MOST_SERVES), "8"
     ),
     Option(
         "metrics-port",

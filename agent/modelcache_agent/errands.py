@@ -21,7 +21,7 @@ from modelcache_agent.ports.clock import Clock
 from modelcache_agent.ports.metrics import Metrics
 from modelcache_agent.tiers.errors import StoreError, describe_error
 from modelcache_agent.tiers.rehash import hash_version, settle
-from modelcache_agent.transfers import TransferFailedError, Transfers
+from modelcache_agent.transfers import Listeners, TransferFailedError, Transfers
 from modelcache_agent.wakeup import Wakeup
 from modelcache_api.manifest import ContentDigest
 from modelcache_api.names import EntryState, Reason
@@ -138,10 +138,16 @@ class Errands:
                 running.flight, verified_bytes=entry.size_bytes, state=EntryState.VERIFYING
             )
 
+        def on_state(state: EntryState) -> None:
+            if running.flight.state is not state:
+                running.flight = replace(running.flight, state=state)
+                self._wakeup.set()
+
+        listeners = Listeners(on_progress, on_state, on_fetched, running.news)
         node = self._memory.cache_node
         namespace = find_payer(entry.uid, node.spec.caches if node is not None else ())
         try:
-            work = self._transfers.fetch(entry, namespace, on_progress, on_fetched)
+            work = self._transfers.fetch(entry, namespace, listeners)
             await self._guard(entry, work)
         finally:
             self._memory.fetches.pop(entry.uid, None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -37,7 +37,7 @@ from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.volume.keeper import VolumeKeeper
 from modelcache_agent.wakeup import Wakeup
 from modelcache_api.names import Condition, EntryState, Reason
-from modelcache_api.v1alpha1.cache_node import EntrySpec
+from modelcache_api.v1alpha1.cache_node import EntrySpec, PeerStatus
 
 _log = logging.getLogger(__name__)
 # Bursts of events become one turn.
@@ -78,7 +78,9 @@ class AgentLoop:
         clock: Clock,
         metrics: Metrics,
         volumes: VolumeKeeper,
+        find_peer: Callable[[], PeerStatus | None] = lambda: None,
     ) -> None:
+        self._find_peer = find_peer
         self._settings = settings
         self._memory = memory
         self._store = store
@@ -153,6 +155,10 @@ class AgentLoop:
         if before is None or before.uid != view.uid:
             memory.written_status = strip_foreign_fields(view.status)
         memory.cache_node = view
+        for running in memory.fetches.values():
+            entry = view.spec.find_entry(running.entry.uid)
+            if entry is not None and entry.content_digest != running.entry.content_digest:
+                running.news.set()
 
     async def _turn(self) -> float | None:
         node = self._memory.cache_node
@@ -240,6 +246,7 @@ class AgentLoop:
             agent_version=self._settings.agent_version,
             mounts=count_mounts(self._wishes),
             demands=list_demands(self._wishes),
+            peer=self._find_peer(),
         )
         if status != self._memory.written_status:
             await self._actor.write_status(node.uid, status)

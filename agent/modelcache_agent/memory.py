@@ -26,6 +26,8 @@ class RunningFetch:
     entry: EntrySpec
     flight: Flight
     task: asyncio.Task[None] | None = None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when its entry has changed."""
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ TransferFailedError    a reason, a sentence, and the least pause before the next
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from modelcache_agent.fetch import (
     GrantUnavailableError,
     Progress,
 )
+from modelcache_agent.peers.waiting import PeerQueue
 from modelcache_agent.ports.grants import Grants, OpenedGrant
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.errors import StoreError, describe_error
@@ -32,7 +34,7 @@ from modelcache_api.manifest import (
     SourceManifest,
     make_content_manifest,
 )
-from modelcache_api.names import Reason
+from modelcache_api.names import EntryState, Reason
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 
 _log = logging.getLogger(__name__)
@@ -50,6 +52,16 @@ class TransferFailedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Listeners:
+    """What a transfer tells, and `news`, by which it hears that its entry has changed."""
+
+    on_progress: Callable[[Progress], None]
+    on_state: Callable[[EntryState], None]
+    on_fetched: Callable[[], None]
+    news: asyncio.Event
+
+
+@dataclass(frozen=True, slots=True)
 class Transfers:
     """What the loop starts for single entries. All methods raise TransferFailedError."""
 
@@ -57,31 +69,31 @@ class Transfers:
     engine: FetchEngine
     store: DiskStore
     thread: StoreThread
+    queue: PeerQueue | None = None
 
-    async def fetch(
-        self,
-        entry: EntrySpec,
-        namespace: str,
-        on_progress: Callable[[Progress], None],
-        on_fetched: Callable[[], None],
-    ) -> None:
+    async def fetch(self, entry: EntrySpec, namespace: str, listeners: Listeners) -> None:
         """Fetch and publish the entry's bytes, counted for the namespace.
 
         The caller has reserved them.
         """
         try:
-            opened = await self.grants.open(entry)
-        except GrantUnavailableError as error:
-            raise _failed(error) from error
-        try:
+            opened = await self._open(entry, listeners)
             here = await self.thread.call(self._find_here, opened)
             await self._take_staged(entry, opened, here)
             job = self._make_job(entry, namespace, opened, here)
-            outcome = await self._run(job, on_progress)
+            outcome = await self._run(job, listeners.on_progress)
         finally:
             self.grants.forget(entry.uid)
-        on_fetched()
+        listeners.on_fetched()
         await self._publish(entry, opened, outcome, here)
+
+    async def _open(self, entry: EntrySpec, listeners: Listeners) -> OpenedGrant:
+        try:
+            if self.queue is None:
+                return await self.grants.open(entry)
+            return await self.queue.open(entry, listeners.news, listeners.on_state)
+        except GrantUnavailableError as error:
+            raise _failed(error) from error
 
     def _make_job(
         self,

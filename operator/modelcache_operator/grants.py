@@ -185,7 +185,7 @@ class GrantService:
         return Grant(
             uid=uid,
             source_digest=entry.source_digest,
-            content_digest=None if content is None else content.manifest.digest,
+            content_digest=content_digest,
             total_files=len(source.files),
             offset=offset,
             files=granted,

@@ -16,7 +16,8 @@ from modelcache_agent.decide.granting import (
     make_contents,
 )
 from modelcache_agent.fetch import GrantUnavailableError
-from modelcache_agent.ports.grants import OpenedGrant
+from modelcache_agent.peers.book import PeerBook
+from modelcache_agent.ports.grants import MustWaitError, OpenedGrant
 from modelcache_api.manifest import ContentDigest, ContentManifest, SourceFile, make_source_manifest
 from modelcache_api.names import PATH_GRANTS, PATH_PROPOSALS, Reason
 from modelcache_api.v1alpha1.cache_node import EntrySpec
@@ -26,6 +27,7 @@ from modelcache_api.wire import (
     GrantQuery,
     GrantRequest,
     GrantResponse,
+    PeerQuery,
     Proposal,
     ProposalResponse,
     ProposedFile,
@@ -33,6 +35,8 @@ from modelcache_api.wire import (
 )
 
 _ODD_SECONDS: Final = 60.0
+# Whoever fetches already is not sent to look for the leader.
+_NO_LONGER_SECONDS: Final = 3600.0
 
 
 @dataclass(slots=True)
@@ -54,17 +58,23 @@ class _Opened:
 class HttpGrants:
     """The port. One version's pages are asked for one after another."""
 
-    def __init__(self, http: OperatorHttp) -> None:
+    def __init__(self, http: OperatorHttp, book: PeerBook | None = None) -> None:
         self._http = http
+        self._book = book
         self._opened: dict[str, _Opened] = {}
 
-    async def open(self, entry: EntrySpec) -> OpenedGrant:
+    async def open(self, entry: EntrySpec, waited_seconds: float = 0.0) -> OpenedGrant:
         """All pages of the entry, checked as a whole before any byte is asked for."""
         opened = _Opened(entry.source_digest)
-        first = await self._page(entry.uid, 0)
+        first = await self._page(entry.uid, 0, waited_seconds)
+        self._learn(entry.uid, entry.source_digest, first)
+        if first.must_wait and first.peers is not None:
+            if not first.peers.holders:
+                self._http.reconnect()
+            raise MustWaitError(first.peers.holders)
         opened.take(first)
         while first.files and len(opened.files) < first.total_files:
-            page = await self._page(entry.uid, len(opened.files))
+            page = await self._page(entry.uid, len(opened.files), waited_seconds)
             before = len(opened.files)
             opened.take(page)
             if len(opened.files) == before:
@@ -87,6 +97,8 @@ class HttpGrants:
     def forget(self, uid: str) -> None:
         """Drop the URLs kept for a version."""
         self._opened.pop(uid, None)
+        if self._book is not None:
+            self._book.forget(uid)
 
     async def current(self, uid: str, path: str) -> GrantedFile:
         """From what was kept; the engine asks for a refresh itself where that is too old."""
@@ -97,12 +109,17 @@ class HttpGrants:
         opened, old = self._find(uid, path)
         async with opened.lock:
             if opened.files[path] is old:
-                grant = await self._page(uid, opened.positions[path])
+                grant = await self._page(uid, opened.positions[path], _NO_LONGER_SECONDS)
                 if grant.source_digest != opened.source_digest:
                     message = "the operator grants another source than the one being fetched"
                     raise GrantUnavailableError(Reason.SOURCE_CHANGED, message, _ODD_SECONDS)
+                self._learn(uid, opened.source_digest, grant)
                 opened.take(grant)
         return self._find(uid, path)[1]
+
+    def _learn(self, uid: str, source_digest: str, grant: Grant) -> None:
+        if self._book is not None:
+            self._book.learn(uid, source_digest, grant.peers)
 
     async def propose(self, entry: EntrySpec, content: ContentManifest) -> ContentDigest:
         """Propose the content; the digest that is adopted."""
@@ -130,9 +147,13 @@ class HttpGrants:
             raise self._refused(answer.error)
         return adopted
 
-    async def _page(self, uid: str, offset: int) -> Grant:
-        request = GrantRequest(entries=(GrantQuery(uid=uid, offset=offset),))
-        body = request.model_dump_json(by_alias=True).encode()
+    async def _page(self, uid: str, offset: int, waited_seconds: float) -> Grant:
+        peers = None
+        if self._book is not None:
+            avoid = self._book.avoided(uid)
+            peers = PeerQuery(avoid=avoid, waited_seconds=waited_seconds)
+        request = GrantRequest(entries=(GrantQuery(uid=uid, offset=offset, peers=peers),))
+        body = request.model_dump_json(by_alias=True, exclude_none=True).encode()
         _status, document = await self._http.post(PATH_GRANTS, body)
         try:
             grant = GrantResponse.model_validate(document).grants[0]

@@ -16,7 +16,8 @@ from modelcache_api.names import METRIC_PREFIX_AGENT, EntryState, Reason
 
 _FETCH_COUNTERS: Final = (
     ("requests", "Requests to object stores."),
-    ("network_bytes", "Body bytes received from object stores."),
+    ("network_bytes", "Body bytes received, from object stores and other nodes."),
+    ("peer_bytes", "Body bytes received from other nodes."),
     ("refetched_bytes", "Body bytes thrown away or fetched again."),
     ("verified_bytes", "Bytes that passed every check."),
     ("proved_bytes", "Bytes read back from disk to resume a transfer."),
@@ -35,9 +36,13 @@ class PrometheusMetrics:
         self,
         fetch_counters: Callable[[], FetchCounters],
         keep_egress: Callable[[frozenset[str]], None] = lambda _uids: None,
+        peer_answers: Callable[[], Mapping[str, int]] = dict,
+        peer_sent_bytes: Callable[[], int] = int,
     ) -> None:
         self._fetch_counters = fetch_counters
         self._keep_egress = keep_egress
+        self._peer_answers = peer_answers
+        self._peer_sent_bytes = peer_sent_bytes
         self._views: tuple[EntryView, ...] = ()
         self._ledger: Ledger | None = None
         self._free_bytes = 0
@@ -139,6 +144,11 @@ class PrometheusMetrics:
             "model_namespace",
             "source",
         )
+        answers: dict[tuple[str, ...], int] = {
+            (str(answer),): count for answer, count in self._peer_answers().items()
+        }
+        yield _count("peer_answers", "What came of asking other nodes.", answers, "answer")
+        yield _total("peer_sent_bytes", "Body bytes sent to other nodes.", self._peer_sent_bytes())
 
 
 def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:

@@ -111,6 +111,9 @@ def _view_held(
 
 def _view_flight(flight: Flight) -> EntryView:
     """Progress moves in tenths, so that the status is not rewritten for each part."""
+    if flight.state is EntryState.PENDING:
+        message = "another node reads the source; this one reads from it afterwards"
+        return EntryView(flight.uid, flight.state, Reason.WAITING, message)
     tenths = 10 if flight.total_bytes == 0 else 10 * flight.verified_bytes // flight.total_bytes
     is_verifying = flight.state is EntryState.VERIFYING
     reason = Reason.VERIFYING if is_verifying else Reason.DOWNLOADING

@@ -32,6 +32,7 @@ from modelcache_agent.decide.matching import Match, match_entries
 from modelcache_agent.decide.policies import EvictionPolicy, LeastRecentlyUsed
 from modelcache_agent.decide.setbacks import DISCARDING_REASONS
 from modelcache_agent.decide.turns import list_yielding, order_by_turn
+from modelcache_api.names import EntryState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,9 +48,10 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
     wanted = {(entry.uid, entry.source_digest) for entry in world.entries}
     flights = {f.uid: f for f in world.flights if (f.uid, f.source_digest) in wanted}
     room = shed(_survey(world, matches, gone, policy or LeastRecentlyUsed()))
+    busy = sum(flight.state is not EntryState.PENDING for flight in flights.values())
     draft = Draft(
         room,
-        free_slots=world.max_models - len(flights),
+        free_slots=world.max_models - busy,
         yielding=list_yielding(world, flights.values()),
     )
     views = {

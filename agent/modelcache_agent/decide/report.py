@@ -11,6 +11,7 @@ from modelcache_api.v1alpha1.cache_node import (
     CacheKey,
     CacheNodeStatus,
     EntryStatus,
+    PeerStatus,
     TierStatus,
 )
 
@@ -30,6 +31,7 @@ def make_status(
     agent_version: str,
     mounts: Mapping[str, int] | None = None,
     demands: tuple[CacheKey, ...] = (),
+    peer: PeerStatus | None = None,
 ) -> CacheNodeStatus:
     """The whole status but for the conditions, which are the operator's."""
     disk = make_disk_status(ledger)
@@ -43,6 +45,7 @@ def make_status(
         demands=demands,
         disk_summary=f"{format_bytes(disk.used_bytes)}/{format_bytes(disk.capacity_bytes)}",
         models=sum(view.state is EntryState.CACHED for view in views),
+        peer=peer,
         failed=sum(view.state is EntryState.FAILED for view in views),
     )
 

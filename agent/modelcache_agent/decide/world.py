@@ -48,7 +48,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A transfer in progress; it holds a reservation in the ledger."""
+    """A transfer in progress; it holds a reservation in the ledger.
+
+    Pending while it waits for another node to read the source, and then takes nobody's turn.
+    """
 
     uid: str
     source_digest: str

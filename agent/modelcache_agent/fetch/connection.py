@@ -10,6 +10,7 @@ import select
 import socket
 import ssl
 from collections import OrderedDict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.fetch.address import connect
@@ -23,6 +24,7 @@ from modelcache_agent.fetch.origin import (
 )
 from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
 from modelcache_agent.fetch.reply import Reply
+from modelcache_agent.fetch.routes import PEER_CONNECT_SECONDS, PEER_STALL
 from modelcache_api.names import Reason
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
     from modelcache_agent.fetch.config import FetchConfig
+    from modelcache_agent.fetch.routes import PeerRoute
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MAX_IDLE: Final = 4
@@ -53,6 +56,17 @@ class ConnectionCache:
         self._on_open = on_open
         self._idle: OrderedDict[Origin, http.client.HTTPConnection] = OrderedDict()
         self._contexts: dict[str | None, ssl.SSLContext] = {}
+        self._peer_context: ssl.SSLContext | None = None
+
+    def get_from_peer(self, route: PeerRoute) -> Exchange:
+        """The same of another node, which is known by its certificate and sends nobody elsewhere.
+
+        Raises: as `get`.
+        """
+        origin = replace(granted_origin(route.url, None), server_name=route.server_name)
+        self._peer_context = route.context
+        reply, connection = self._request(origin, split_url(route.url), route.headers)
+        return Exchange(self, origin, connection, reply)
 
     def get(self, url: str, headers: Mapping[str, str], ca_bundle: str | None) -> Exchange:
         """Send GET, follow redirects, and return the exchange with its first final response.
@@ -136,13 +150,15 @@ class ConnectionCache:
         sock = connect(
             origin.host,
             origin.port,
-            config.connect_timeout_seconds,
+            PEER_CONNECT_SECONDS if origin.server_name else config.connect_timeout_seconds,
             may_reach_loopback=origin.may_reach_loopback,
         )
         self._on_socket(sock)
         if origin.scheme == "https":
             sock = self._wrap(sock, origin)
-        sock.settimeout(config.response_timeout_seconds)
+        sock.settimeout(
+            PEER_STALL.window_seconds if origin.server_name else config.response_timeout_seconds
+        )
         connection = http.client.HTTPConnection(origin.host, origin.port)
         connection.default_port = DEFAULT_PORTS[origin.scheme]
         connection.auto_open = 0  # a reconnect would skip the check of the address
@@ -151,10 +167,11 @@ class ConnectionCache:
         return connection
 
     def _wrap(self, sock: socket.socket, origin: Origin) -> ssl.SSLSocket:
-        context = self._context(origin.ca_bundle)
-        wrapped = context.wrap_socket(
-            sock, server_hostname=origin.host, do_handshake_on_connect=False
-        )
+        if origin.server_name is not None and self._peer_context is not None:
+            name, context = origin.server_name, self._peer_context
+        else:
+            name, context = origin.host, self._context(origin.ca_bundle)
+        wrapped = context.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False)
         self._on_socket(wrapped)
         try:
             wrapped.do_handshake()

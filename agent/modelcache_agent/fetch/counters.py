@@ -25,6 +25,9 @@ class FetchCounters:
     network_bytes: int = 0
     """Body bytes received, useful or not."""
 
+    peer_bytes: int = 0
+    """Of these, from other nodes."""
+
     refetched_bytes: int = 0
     """Body bytes thrown away or fetched again: broken parts, damaged or mismatching pieces."""
 

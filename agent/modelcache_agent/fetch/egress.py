@@ -16,6 +16,8 @@ _PORTS: Final = {"http": 80, "https": 443}
 # A node has 256 entries, nearly always of few servers; what is more is counted under one name.
 _MOST_SERIES: Final = 256
 OTHER: Final = "other"
+# All other nodes together: their addresses come and go, and cost nothing.
+PEERS: Final = "peers"
 
 
 def name_source(url: str) -> str:

@@ -21,8 +21,10 @@ from modelcache_agent.fetch.watch import StreamWatch, watch_streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from modelcache_agent.fetch.job import FetchJob, GrantProvider
+    from modelcache_agent.fetch.routes import Routes
 
     OnProgress = Callable[[Progress], None]
 
@@ -49,7 +51,9 @@ class FetchEngine:
         grants: GrantProvider,
         config: FetchConfig | None = None,
         clock: Clock | None = None,
+        routes: Routes | None = None,
     ) -> None:
+        self._routes = routes
         self._grants = grants
         self._config = config or FetchConfig()
         self._clock = clock or SystemClock()
@@ -72,7 +76,9 @@ class FetchEngine:
             self._grants, asyncio.get_running_loop(), self._config, self._clock, self._board
         )
         for number, watch in enumerate(self._watches):
-            stream = Stream(self._config, self._scheduler, desk, watch, self._clock, self._board)
+            stream = Stream(
+                self._config, self._scheduler, desk, watch, self._clock, self._board, self._routes
+            )
             self._start(f"fetch-stream-{number}", stream.run)
         self._start(
             "fetch-watch",
@@ -137,6 +143,27 @@ class FetchEngine:
         """Cancel the job and drop what was kept in memory for its next try."""
         await self.cancel(uid)
         self._parked.forget(uid)
+
+    def verified_bytes(self, uid: str) -> int | None:
+        """How far the job is, or None if there is none. Any thread may ask."""
+        flight = self._flights.get(uid)
+        if flight is None:
+            return None
+        state = flight.state
+        return 0 if state is None else state.progress().verified_bytes
+
+    def find_pieces(
+        self, uid: str, source_digest: str, path: str, first: int, end: int
+    ) -> tuple[Path, int] | None:
+        """A partial file, and how many pieces from `first` on are right. Any thread may ask."""
+        flight = self._flights.get(uid)
+        state = None if flight is None else flight.state
+        if state is None or state.spec.source_digest != source_digest:
+            return None
+        file = next((file for file in state.files if file.path == path), None)
+        if file is None:
+            return None
+        return file.partial.location, self._scheduler.verified_run(file, first, end)
 
     def counters(self) -> FetchCounters:
         """Totals since the engine was made."""

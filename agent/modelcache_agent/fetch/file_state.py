@@ -115,6 +115,13 @@ class FileState:
             return self.spec.expected.pieces
         return () if self.grant is None else self.grant.pieces
 
+    def may_serve(self, piece: int) -> bool:
+        """True if the piece is on disk and is what the content manifest says."""
+        if self.states[piece] not in (READY, HASHED):
+            return False
+        expected = self.expected_piece(piece)
+        return expected is not None and expected == self.digests[piece]
+
     def expected_sha256(self) -> str | None:
         """The whole file's sha256, or None if it is not known."""
         if self.spec.expected is not None:

@@ -70,6 +70,16 @@ class GrantDesk:
             file.grant = grant
             return grant
 
+    def renew(self, job: JobState, file: FileState) -> None:
+        """Ask for a new grant now, for what it says of other nodes. Blocks.
+
+        Raises: as `get`.
+        """
+        with file.grant_lock:
+            grant = self._ask(job, file, self._provider.refresh(job.spec.uid, file.path))
+            _check_identity(file, grant)
+            file.grant = grant
+
     def _ask(
         self, job: JobState, file: FileState, question: Coroutine[None, None, GrantedFile]
     ) -> GrantedFile:

@@ -25,6 +25,8 @@ class Origin:
     port: int
     ca_bundle: str | None
     may_reach_loopback: bool = False
+    server_name: str | None = None
+    """Of another node: the name in its certificate, where the address is not."""
 
 
 def split_url(url: str) -> SplitResult:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import http.client
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.content_check import SNIFF_BYTES
-from modelcache_agent.fetch.egress import name_source
+from modelcache_agent.fetch.egress import PEERS, name_source
 from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
 from modelcache_agent.fetch.s3_error import MAX_ERROR_BODY_BYTES
 from modelcache_agent.fetch.scheduler import StoppedError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from modelcache_agent.fetch.counters import CounterBoard
     from modelcache_agent.fetch.job_state import JobState
     from modelcache_agent.fetch.reply import Reply
+    from modelcache_agent.fetch.routes import PeerRoute
     from modelcache_agent.fetch.watch import StreamWatch
     from modelcache_api.wire import GrantedFile
 
@@ -54,19 +56,31 @@ class PartReader:
         self._clock = clock
         self._counters = counters
         self._exchange: Exchange | None = None
+        self._route: PeerRoute | None = None
+        self.status: int | None = None
+        """The answer's HTTP status, once it is there."""
 
-    def open(self, job: JobState, grant: GrantedFile, ask: Ask) -> int:
+    def open(
+        self, job: JobState, grant: GrantedFile, ask: Ask, route: PeerRoute | None = None
+    ) -> int:
         """Send the request and judge the answer; returns the offset after the last byte to come.
+
+        With a route, another node is asked instead of the source.
 
         Raises:
             RefusalError, StoppedError, RangesIgnoredError
         """
-        self._job, self._ask, self._source = job, ask, name_source(grant.url)
+        self._job, self._ask, self._route = job, ask, route
+        self._source = name_source(grant.url) if route is None else PEERS
         self._counters.add("requests")
         self._watch.start_waiting()
         try:
-            trusted = grant.ca_bundle or job.spec.ca_bundle
-            exchange = self._cache.get(grant.url, _headers(grant, ask), trusted)
+            if route is not None:
+                peer = replace(route, headers=_peer_headers(route, ask))
+                exchange = self._cache.get_from_peer(peer)
+            else:
+                trusted = grant.ca_bundle or job.spec.ca_bundle
+                exchange = self._cache.get(grant.url, _headers(grant, ask), trusted)
         except RefusalError as error:
             self._raise_if_stopped()
             refusal = error.refusal
@@ -74,7 +88,7 @@ class PartReader:
             raise RefusalError(Refusal(refusal.reason, message, refusal.cure)) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._broken(error, "before an answer") from None
-        self._exchange = exchange
+        self._exchange, self.status = exchange, exchange.reply.status
         return self._judge(exchange)
 
     def _judge(self, exchange: Exchange) -> int:
@@ -127,6 +141,8 @@ class PartReader:
         finally:
             watch.stop_waiting()
             self._counters.add_received(self._job.spec, self._source, filled)
+            if self._route is not None:
+                self._counters.add("peer_bytes", filled)
         if filled < wanted:
             raise self._broken(None, self._came(offset + filled))
         self._raise_if_stopped()
@@ -180,6 +196,10 @@ class PartReader:
     def _raise_if_stopped(self) -> None:
         if self._job.is_stopped:
             raise StoppedError
+
+
+def _peer_headers(route: PeerRoute, ask: Ask) -> dict[str, str]:
+    return {**route.headers, "User-Agent": _USER_AGENT, "Range": f"bytes={ask.start}-{ask.end - 1}"}
 
 
 def _headers(grant: GrantedFile, ask: Ask) -> dict[str, str]:

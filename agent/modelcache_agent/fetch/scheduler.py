@@ -188,6 +188,19 @@ class Scheduler:
         with self._changed:
             file.ranges_ignored = True
 
+    def postpone(self, file: FileState, seconds: float) -> None:
+        """Nobody has the file's next part now; that is no failure."""
+        with self._changed:
+            file.not_before = self._clock.monotonic() + seconds
+
+    def verified_run(self, file: FileState, first: int, end: int) -> int:
+        """How many pieces from `first` on are on disk and known to be right, up to `end`."""
+        with self._changed:
+            piece = first
+            while piece < min(end, len(file.states)) and file.may_serve(piece):
+                piece += 1
+            return piece - first
+
     def attempt_failed(
         self, job: JobState, file: FileState, refusal: Refusal, used: GrantedFile | None = None
     ) -> None:

@@ -15,11 +15,21 @@ from blake3 import blake3
 from modelcache_agent.decide.transfer_plan import piece_length
 from modelcache_agent.fetch.connection import ConnectionCache
 from modelcache_agent.fetch.file_state import BUSY
+from modelcache_agent.fetch.finder import RouteFinder
 from modelcache_agent.fetch.finish import discard_file, finish_file, refuse_foreign_beginning
 from modelcache_agent.fetch.job_state import FetchPart, OpenFile, ProvePiece
 from modelcache_agent.fetch.part_reader import PartReader, RangesIgnoredError
 from modelcache_agent.fetch.partial import describe_store_error
 from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
+from modelcache_agent.fetch.routes import (
+    OWN_FAULTS,
+    PEER_STALL,
+    Answer,
+    NoRoute,
+    PeerRoute,
+    SourceRoute,
+    judge_answer,
+)
 from modelcache_agent.fetch.scheduler import StoppedError
 from modelcache_agent.fetch.verdict import Ask
 from modelcache_api.manifest import PIECE_BYTES
@@ -35,6 +45,7 @@ if TYPE_CHECKING:
     from modelcache_agent.fetch.file_state import FileState
     from modelcache_agent.fetch.grants import GrantDesk
     from modelcache_agent.fetch.job_state import JobState, Task
+    from modelcache_agent.fetch.routes import Routes
     from modelcache_agent.fetch.scheduler import Scheduler
     from modelcache_agent.fetch.watch import StreamWatch
     from modelcache_api.wire import GrantedFile
@@ -53,7 +64,9 @@ class Stream:
         watch: StreamWatch,
         clock: Clock,
         counters: CounterBoard,
+        routes: Routes | None = None,
     ) -> None:
+        self._finder = RouteFinder(desk, routes)
         self._scheduler = scheduler
         self._desk = desk
         self._watch = watch
@@ -130,33 +143,93 @@ class Stream:
             self._scheduler.give_up(file, piece, piece + 1)
 
     def _fetch(self, job: JobState, file: FileState, first: int, end: int) -> None:
-        """Read the pieces [first, end) by one request."""
+        """Read the pieces [first, end) by one request, from wherever that is best."""
+        try:
+            grant = self._desk.get(job, file)
+            route = self._finder.find(job, file, first)
+        except BaseException:
+            self._scheduler.give_up(file, first, end)
+            raise
+        match route:
+            case SourceRoute():
+                self._used = grant
+                reader = PartReader(self._cache, self._watch, self._clock, self._counters)
+                self._read(job, file, grant, first, end, reader)
+            case PeerRoute():
+                self._fetch_from_peer(job, file, grant, first, end, route)
+            case NoRoute(pause):
+                self._scheduler.give_up(file, first, end)
+                self._scheduler.postpone(file, pause)
+
+    def _fetch_from_peer(
+        self,
+        job: JobState,
+        file: FileState,
+        grant: GrantedFile,
+        first: int,
+        end: int,
+        route: PeerRoute,
+    ) -> None:
+        """Failures here cost the file nothing: the part is read from somewhere else."""
+        answer, message = Answer.BUSY, ""  # whatever else ends the part is not its fault
         reader = PartReader(self._cache, self._watch, self._clock, self._counters)
+        self._watch.use_policy(PEER_STALL)
+        try:
+            self._read(job, file, grant, first, end, reader, route)
+            answer, message = Answer.SERVED, ""
+        except RefusalError as error:
+            if error.refusal.reason in OWN_FAULTS:
+                raise
+            answer, message = judge_answer(error.refusal, reader.status), error.refusal.message
+        finally:
+            self._watch.use_policy(None)
+            self._finder.report(job.spec.uid, route, answer, message)
+
+    def _read(
+        self,
+        job: JobState,
+        file: FileState,
+        grant: GrantedFile,
+        first: int,
+        end: int,
+        reader: PartReader,
+        route: PeerRoute | None = None,
+    ) -> None:
         current = first
         try:
-            grant = self._used = self._desk.get(job, file)
             ask = Ask(
                 file.path,
                 file.size_bytes,
-                file.spec.source.etag,
+                None if route is not None else file.spec.source.etag,
                 first * PIECE_BYTES,
                 min(end * PIECE_BYTES, file.size_bytes),
             )
-            last_byte = reader.open(job, grant, ask)
+            last_byte = reader.open(job, grant, ask, route)
             while current < end and self._end_of(file, current) <= last_byte:
-                self._fetch_piece(job, file, current, reader, is_last=current == end - 1)
+                is_last = current == end - 1
+                self._fetch_piece(job, file, current, reader, is_last=is_last, route=route)
                 current += 1
             if current == first:
                 message = f"{quote(file.path)}: the answer holds less than one piece"
                 raise RefusalError(Refusal(Reason.TRANSFER_FAILED, message))
         except RangesIgnoredError:
+            if route is not None:
+                message = f"{quote(file.path)}: the other node sent what was not asked for"
+                raise RefusalError(Refusal(Reason.TRANSFER_FAILED, message)) from None
             self._scheduler.read_whole(file)
         finally:
             reader.close()
             self._scheduler.give_up(file, current, end)
 
     def _fetch_piece(
-        self, job: JobState, file: FileState, piece: int, reader: PartReader, *, is_last: bool
+        self,
+        job: JobState,
+        file: FileState,
+        piece: int,
+        reader: PartReader,
+        *,
+        is_last: bool,
+        route: PeerRoute | None,
     ) -> None:
         length = piece_length(file.size_bytes, piece)
         buffer = self._scheduler.acquire(job, file, piece)
@@ -166,7 +239,7 @@ class Stream:
             if is_last:
                 reader.expect_end()
             digest = blake3(view).digest()
-            self._check_piece(file, piece, digest)
+            self._check_piece(file, piece, digest, is_from_peer=route is not None)
             if piece == 0:
                 refuse_foreign_beginning(file, view)
             is_new = file.states[piece] == BUSY
@@ -189,15 +262,21 @@ class Stream:
             self._scheduler.release(buffer)
             raise
 
-    def _check_piece(self, file: FileState, piece: int, digest: bytes) -> None:
-        """Compare with what is known; one mismatch is a retry, the second is final."""
+    def _check_piece(
+        self, file: FileState, piece: int, digest: bytes, *, is_from_peer: bool
+    ) -> None:
+        """Compare with what is known; one mismatch is a retry, the second is final.
+
+        What another node sends counts against that node alone.
+        """
         expected = file.expected_piece(piece)
         if file.states[piece] != BUSY:
             expected = file.digests[piece]
         if expected is None or digest == expected:
             return
         again = piece in file.mismatched
-        file.mismatched.add(piece)
+        if not is_from_peer:
+            file.mismatched.add(piece)
         message = (
             f"{quote(file.path)}: piece {piece} has blake3 {digest.hex()},"
             f" expected {expected.hex()}"

@@ -35,13 +35,20 @@ class StreamWatch:
         self._since: float | None = None
         self._held_back_since: float | None = None
         self._received_then = 0
+        self._policy: StallPolicy | None = None
         self.received = 0
         self.was_stalled = False
+
+    def use_policy(self, policy: StallPolicy | None) -> None:
+        """Judge what follows by this policy; None: by the engine's own."""
+        with self._lock:
+            self._policy = policy
 
     def begin(self, job: JobState) -> None:
         """The stream works for this job from now on."""
         with self._lock:
             self._job = job
+            self._policy = None
             self._since = None
             self.was_stalled = False
 
@@ -98,6 +105,7 @@ class StreamWatch:
     def interrupt_if_stalled(self, now: float, policy: StallPolicy) -> None:
         """Wake the stream if the window passed with too few bytes; else begin a new window."""
         with self._lock:
+            policy = self._policy or policy
             if self._since is None or self._held_back_since is not None:
                 return
             elapsed = now - self._since

@@ -9,6 +9,7 @@ from typing import Protocol
 from modelcache_agent.fetch import GrantProvider
 from modelcache_api.manifest import ContentDigest, ContentFile, ContentManifest, SourceManifest
 from modelcache_api.v1alpha1.cache_node import EntrySpec
+from modelcache_api.wire import Holder
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +22,26 @@ class OpenedGrant:
     ca_bundle: str | None
 
 
+class MustWaitError(Exception):
+    """Another node reads the source; there is nothing to fetch before it is done.
+
+    `holders` names it, once it is known how to reach it.
+    """
+
+    def __init__(self, holders: tuple[Holder, ...]) -> None:
+        super().__init__("another node reads the source")
+        self.holders = holders
+
+
 class Grants(GrantProvider, Protocol):
     """Also the fetch engine's provider of signed URLs."""
 
-    async def open(self, entry: EntrySpec) -> OpenedGrant:
+    async def open(self, entry: EntrySpec, waited_seconds: float = 0.0) -> OpenedGrant:
         """All pages of the entry's grant, checked against its sourceDigest.
 
         Raises:
             GrantUnavailableError: there is none, or it is not for this entry.
+            MustWaitError: only if this agent reads from others.
         """
         ...
 

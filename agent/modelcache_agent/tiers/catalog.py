@@ -54,6 +54,8 @@ class Catalog:
     def __init__(self) -> None:
         self._versions: dict[ContentDigest, StoredVersion] = {}
         self._by_sha256: dict[str, FileRecord] | None = None
+        self.snapshot: tuple[StoredVersion, ...] = ()
+        """All versions of this moment; other threads may read it."""
 
     def __iter__(self) -> Iterator[StoredVersion]:
         return iter([self._versions[digest] for digest in sorted(self._versions)])
@@ -65,12 +67,16 @@ class Catalog:
     def put(self, version: StoredVersion) -> None:
         """Add or replace a version."""
         self._versions[version.digest] = version
-        self._by_sha256 = None
+        self._note_change()
 
     def drop(self, digest: ContentDigest) -> None:
         """Forget a version."""
         self._versions.pop(digest, None)
+        self._note_change()
+
+    def _note_change(self) -> None:
         self._by_sha256 = None
+        self.snapshot = tuple(self._versions.values())
 
     def doubt(self, blob_names: Iterable[str]) -> None:
         """Versions that name these blobs count as unverified until they were hashed again."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fakes.agent_world import a_flight, a_world, an_entry
@@ -39,6 +41,11 @@ FAILED = Setback(
             a_world(A, WANTED, max_models=1, partials={"a": 3}),
             (Fetch(WANTED),),
             id="but not before a demand",
+        ),
+        pytest.param(
+            a_world(A, B, max_models=1, flights=(replace(FA, state=EntryState.PENDING),)),
+            (Fetch(B),),
+            id="what waits for another node to read the source takes nobody's turn",
         ),
         pytest.param(
             a_world(A, B, WANTED, max_models=2, flights=(FB, FA)),
