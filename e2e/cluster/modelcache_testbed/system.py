@@ -119,7 +119,7 @@ class System:
     def add_operator(
         self, name: str = "operator-0", *, extra: Sequence[str] = (), primary: bool = True
     ) -> Program:
-        """Start one replica. Agents talk to the primary one."""
+        """Start one replica. Agents talk to the primary one, and may read from each other."""
         credentials = self.cluster.service_account_kubeconfig(
             NAMESPACE, OPERATOR_ACCOUNT, self.folder / name
         )
@@ -136,6 +136,7 @@ class System:
             f"--http-port={ports[1]}",
             f"--identity={name}",
             f"--source-policy={policy}",
+            "--peers=true",
             *extra,
         )
         program = Program(name, argv, self.folder / name, _environment())
@@ -162,6 +163,9 @@ class System:
             f"--operator-ca-file={self.authority_file}",
             f"--grant-token-file={credentials.grant_token_file}",
             "--metrics-port=0",
+            "--peers=true",
+            "--peer-address=127.0.0.1",
+            "--peer-port=0",
             *extra,
         )
         program = Program(f"agent-{node}", argv, folder, _environment())
