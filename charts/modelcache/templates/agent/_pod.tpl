@@ -56,13 +56,32 @@ volumes:
   {{- with $fetch.maxBandwidth }}
   - --max-bandwidth={{ . }}
   {{- end }}
+  {{- with $values.peers }}
+  {{- if .enabled }}
+  - --peers=true
+  - --peer-address=$(POD_IP)
+  - --peer-port={{ .port }}
+  - --peer-serves={{ .serves }}
+  {{- with .bandwidth }}
+  - --peer-bandwidth={{ . }}
+  {{- end }}
+  {{- end }}
+  {{- end }}
   - --log-level={{ $values.agent.logLevel }}
   env:
   - name: NODE_NAME
     valueFrom:
       fieldRef: {fieldPath: spec.nodeName}
+  {{- if $values.peers.enabled }}
+  - name: POD_IP
+    valueFrom:
+      fieldRef: {fieldPath: status.podIP}
+  {{- end }}
   ports:
   - {name: metrics, containerPort: 9404}
+  {{- if $values.peers.enabled }}
+  - {name: peers, containerPort: {{ $values.peers.port }}}
+  {{- end }}
   livenessProbe:
     httpGet: {path: /healthz, port: metrics}
     periodSeconds: 10
