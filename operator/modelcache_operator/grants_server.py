@@ -160,6 +160,7 @@ class GrantsServer:
             return refuse_file(refused)
         finally:
             self._files.release()
+
     async def _certify(self, request: web.Request, credentials: PeerCredentials) -> web.Response:
         async with asyncio.timeout(self._settings.grant_seconds):
             caller = await self._admit(request, self._grant_rate)
