@@ -11,14 +11,20 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from modelcache_api import names
-from modelcache_api.names import PATH_FILES, PATH_GRANTS, PATH_PROPOSALS, Condition
+from modelcache_api.names import (
+    PATH_CERTIFICATES,
+    PATH_FILES,
+    PATH_GRANTS,
+    PATH_PROPOSALS,
+    Condition,
+)
 from modelcache_api.v1alpha1.base import ConditionStatus
 from modelcache_operator import metric_names as named
 from modelcache_operator.decide.events import find_condition
 from modelcache_operator.ports.world import ObservedWorld
 
 _BUCKETS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
-_KNOWN_PATHS = frozenset({PATH_FILES, PATH_GRANTS, PATH_PROPOSALS})
+_KNOWN_PATHS = frozenset({PATH_CERTIFICATES, PATH_FILES, PATH_GRANTS, PATH_PROPOSALS})
 
 
 class OperatorMetrics:
