@@ -1,8 +1,8 @@
 """`peer-cold-start`: what the store serves when 20 nodes want one model at the same moment.
 
 A real control plane, one operator, 20 agents as processes, a model of 500 MB in SeaweedFS behind a
-proxy that counts bodies. The second round kills 6 of the agents (30 %), the one that reads the
-store first among them, at moments drawn from a seed, and starts them again.
+proxy that counts bodies. The second round slows the store and kills 6 of the agents (30 %) at
+moments drawn from a seed, the one that reads the store first among them, and starts them again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 
 from figure import Figure, make_figure
 
-from fakes.fault_proxy import FaultProxy
+from fakes.fault_proxy import Fault, FaultProxy
 from fakes.world import World
 from modelcache_testbed import LocalCluster
 from modelcache_testbed.models import make_safetensors
@@ -28,6 +28,8 @@ from modelcache_testbed.system import System
 
 AGENTS, MODEL_BYTES = 20, 500_000_000
 KILLED = 6
+# About 60 MB/s over four streams: slow enough that the reader is killed in the middle.
+_SLOW = Fault(trickle=(512 * 1024, 0.03))
 DEADLINE_SECONDS = 400.0
 
 
@@ -53,8 +55,8 @@ def _measure(world: World) -> Figure:
         world.add_node(f"n{number:02}", capacity="2Gi")
     team = world.add_namespace("team")
     world.wait(lambda: all(map(world.cache_node, world.nodes)), "all CacheNodes", 120)
-    calm, calm_seconds = _round(world, team, "calm", lambda: None)
-    wild, wild_seconds = _round(world, team, "wild", lambda: _kill_some(world))
+    calm, calm_seconds = _round(world, team, "calm", None)
+    wild, wild_seconds = _round(world, team, "wild", lambda proxy: _kill_some(world, proxy))
     return make_figure(
         "peer-cold-start",
         "copies served by the store",
@@ -67,14 +69,19 @@ def _measure(world: World) -> Figure:
     )
 
 
-def _round(world: World, team: str, name: str, disturb: Callable[[], None]) -> tuple[float, float]:
+def _round(
+    world: World, team: str, name: str, disturb: Callable[[FaultProxy], None] | None
+) -> tuple[float, float]:
     host, _, port = world.store.endpoint.removeprefix("http://").partition(":")
     with FaultProxy((host, int(port))) as proxy:
         expected = _put_shards(world, name)
+        if disturb is not None:
+            proxy.script(".safetensors", _SLOW)
         world.apply_version(team, name, name, endpoint=proxy.endpoint)
         began = time.monotonic()
         world.apply_cache(team, name, name, copies=AGENTS)
-        disturb()
+        if disturb is not None:
+            disturb(proxy)
         world.wait_ready(team, name, copies=AGENTS, seconds=DEADLINE_SECONDS)
         seconds = time.monotonic() - began
         copies = proxy.total_bytes / MODEL_BYTES
@@ -98,13 +105,14 @@ def _put_shards(world: World, prefix: str) -> dict[str, str]:
     return digests
 
 
-def _kill_some(world: World) -> None:
+def _kill_some(world: World, proxy: FaultProxy) -> None:
     chance = random.Random(30)
 
     def reading_nodes() -> list[str]:
         states = {node: [e["state"] for e in world.entries(node).values()] for node in world.nodes}
         return [node for node, found in states.items() if "Downloading" in found]
 
+    world.wait(lambda: proxy.total_bytes > MODEL_BYTES // 10, "a tenth of the source read")
     world.wait(lambda: bool(reading_nodes()), "a node that reads the store")
     reading = reading_nodes()
     others = [node for node in world.nodes if node not in reading]
