@@ -168,6 +168,7 @@ class AgentLoop:
             survey, pending_release_bytes=survey.pending_release_bytes + leftover_bytes
         )
         wanted = [entry.uid for entry in self._entries()]
+        self._memory.welcome(survey.adopted)
         ledger = make_ledger(survey, self._memory.fetches, self._settings.capacity_bytes, wanted)
         self._ledger = ledger
         if node is None:

@@ -41,6 +41,7 @@ class Memory:
     cache_node: CacheNodeView | None = None
     fetches: dict[str, RunningFetch] = field(default_factory=dict)
     setbacks: dict[str, Setback] = field(default_factory=dict)
+    adopted: frozenset[str] = frozenset()
     condemned: frozenset[str] = frozenset()
     node_labels: frozenset[str] | None = None
     written_status: CacheNodeStatus | None = None
@@ -62,6 +63,13 @@ class Memory:
         """Drop the faults of all but these actions."""
         wanted = frozenset(actions)
         self.faults = {action: fault for action, fault in self.faults.items() if action in wanted}
+
+    def welcome(self, adopted: Iterable[str]) -> None:
+        """Forget why the versions failed whose trees have just been handed over: try at once."""
+        now = frozenset(adopted)
+        for uid in now - self.adopted:
+            self.setbacks.pop(uid, None)
+        self.adopted = now
 
     def forget_strangers(self, entries: Iterable[EntrySpec]) -> None:
         """Drop what concerns entries that are gone or changed."""

@@ -12,6 +12,8 @@ from aiohttp import web
 from modelcache_operator.grants import FileRefusedError
 
 _RANGE: Final = re.compile(r"bytes=(\d{1,15})-(\d{1,15})?")
+# The least that an agent's bandwidth may be capped at.
+_SLOWEST_BYTES_PER_SECOND: Final = 64 * 1024
 _TYPE: Final = "application/octet-stream"
 
 
@@ -36,13 +38,18 @@ def build_file_answer(body: bytes, asked: str | None) -> web.Response:
 
 
 async def send_whole(request: web.Request, answer: web.Response, seconds: float) -> web.Response:
-    """Send it now. A reader that is too slow is cut off."""
+    """Send it now, within these seconds and what the slowest reader may take beyond.
+
+    A reader that is slower is cut off, and what is left of the answer given up.
+    """
+    size = len(answer.body) if isinstance(answer.body, bytes) else 0
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds + size / _SLOWEST_BYTES_PER_SECOND):
             await answer.prepare(request)
             await answer.write_eof()
     except TimeoutError:
-        raise ConnectionResetError from None
+        if request.transport is not None:
+            request.transport.abort()
     return answer
 
 

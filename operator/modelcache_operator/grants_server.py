@@ -60,7 +60,9 @@ class ServerSettings:
     proposals_burst: float = 32.0
     files_per_second: float = 50.0
     files_burst: float = 500.0
-    files_at_once: int = 4
+    files_at_once: int = 12
+    files_of_one: int = 4
+    """Of one node, and of one namespace: its hub, or its agent, may be slow on purpose."""
     grant_seconds: float = 30.0
     proposal_seconds: float = 120.0
 
@@ -100,6 +102,7 @@ class GrantsServer:
         # Each proposal in work may take a few times its size in memory.
         self._proposals = asyncio.Semaphore(settings.proposals_at_once)
         self._proposing: Counter[str] = Counter()
+        self._sending: Counter[str] = Counter()
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
@@ -137,7 +140,8 @@ class GrantsServer:
     async def _propose(self, request: web.Request) -> web.Response:
         async with asyncio.timeout(self._settings.proposal_seconds):
             caller = await self._admit(request, self._proposal_rate)
-            async with self._place(caller), self._proposals:
+            most = self._settings.proposals_of_node
+            async with _place(self._proposing, caller.node, most), self._proposals:
                 body = await _read_body(request, self._settings.proposal_body_bytes)
                 proposal = await asyncio.to_thread(_parse, Proposal, body)
                 answer = await self._service.propose(caller, proposal)
@@ -145,21 +149,25 @@ class GrantsServer:
         return await _respond(status, answer)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
-        seconds = self._settings.grant_seconds
+        seconds, most = self._settings.grant_seconds, self._settings.files_of_one
         async with asyncio.timeout(seconds):
             caller = await self._admit(request, self._file_rate)
-            await self._files.acquire()
-        # The place is held until the last byte went: bodies that wait for slow readers are memory.
-        try:
-            uid, number = Uid(request.match_info["uid"]), int(request.match_info["number"])
-            async with asyncio.timeout(seconds):
-                body = await self._service.read_file(caller, uid, number)
+        uid, number = Uid(request.match_info["uid"]), int(request.match_info["number"])
+        version = self._world.model_version(uid)
+        namespace = f"namespace {version.key.namespace}" if version else ""
+        # Places are held until the last byte went: bodies that wait for slow readers are memory.
+        async with (
+            _place(self._sending, caller.node, most),
+            _place(self._sending, namespace, most),
+            self._files,
+        ):
+            try:
+                async with asyncio.timeout(seconds):
+                    body = await self._service.read_file(caller, uid, number)
+            except FileRefusedError as refused:
+                return refuse_file(refused)
             answer = build_file_answer(body, request.headers.get("Range"))
             return await send_whole(request, answer, seconds)
-        except FileRefusedError as refused:
-            return refuse_file(refused)
-        finally:
-            self._files.release()
 
     async def _certify(self, request: web.Request, credentials: PeerCredentials) -> web.Response:
         async with asyncio.timeout(self._settings.grant_seconds):
@@ -179,21 +187,6 @@ class GrantsServer:
                     retry_after_seconds=_RETRY_SECONDS,
                 ) from None
             return await _respond(HTTPStatus.OK, answer)
-
-    @asynccontextmanager
-    async def _place(self, caller: Caller) -> AsyncIterator[None]:
-        if self._proposing[caller.node] >= self._settings.proposals_of_node:
-            raise DeniedError(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "proposals of this node are still in work",
-                retry_after_seconds=_RETRY_SECONDS,
-            )
-        self._proposing[caller.node] += 1
-        try:
-            yield
-        finally:
-            self._proposing[caller.node] -= 1
-            self._proposing += Counter()  # drops the zeros
 
     async def _health(self, _: web.Request) -> web.Response:
         if not self._world.is_synced:
@@ -231,6 +224,22 @@ class GrantsServer:
             return response
 
         return handle
+
+
+@asynccontextmanager
+async def _place(working: Counter[str], whose: str, most: int) -> AsyncIterator[None]:
+    if working[whose] >= most:
+        raise DeniedError(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            "earlier questions of this node or namespace are still in work",
+            retry_after_seconds=_RETRY_SECONDS,
+        )
+    working[whose] += 1
+    try:
+        yield
+    finally:
+        working[whose] -= 1
+        working += Counter()  # drops the zeros
 
 
 async def _read_body(request: web.Request, limit: int) -> bytes:

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 _LOOK_AGAIN_SECONDS: Final = 600.0
 # Listings that run at once: each is a connection and up to 10,000 files in memory.
 _RESOLVERS: Final = 4
-_RECHECKERS: Final = 2
+_RECHECKERS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,13 +39,15 @@ from modelcache_operator.ports.clock import Clock
 from modelcache_operator.ports.manifests import ManifestDamagedError, Manifests
 from modelcache_operator.ports.sources import SourceError, Sources
 from modelcache_operator.ports.world import ObservedWorld
-from modelcache_operator.resolving import RESOLVE_SECONDS
 from modelcache_operator.workqueue import Requeue, WorkQueue
 
 _log = logging.getLogger(__name__)
 
 # A check that finds nothing new is written at most this often: a new leader may check earlier.
 _RECORD_SECONDS: Final = 3600.0
+# A namespace has one look at a time, and not for long: a slow source holds up its own alone.
+_TURN_SECONDS: Final = 2.0
+_LOOK_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Rechecker:
     uniform: Callable[[float, float], float]
     on_outcome: Callable[[Key], None]
     _watches: dict[Uid, _Watch] = field(default_factory=dict)
+    _busy: set[str] = field(default_factory=set)
 
     def begin_term(self) -> None:
         """Forget everything: what another leader found is in the statuses."""
@@ -114,7 +117,14 @@ class Rechecker:
         wait = watch.due_at - self.clock.monotonic()
         if wait > 0:
             return Requeue(wait)
-        look, retry_after = await self._look(version, resolved.source_digest)
+        namespace = version.key.namespace
+        if namespace in self._busy:
+            return Requeue(_TURN_SECONDS)
+        self._busy.add(namespace)
+        try:
+            look, retry_after = await self._look(version, resolved.source_digest)
+        finally:
+            self._busy.discard(namespace)
         if self._watches.get(version.uid) is not watch:
             # The spec has changed meanwhile, and the next look is asked for.
             return Requeue()
@@ -174,7 +184,7 @@ class Rechecker:
         """What is found, and after which time the source wants to be asked again."""
         uri = version.spec.source.uri
         try:
-            async with asyncio.timeout(RESOLVE_SECONDS):
+            async with asyncio.timeout(_LOOK_SECONDS):
                 found = await self.sources.resolve(version)
         except SourceError as error:
             return judge_refusal(uri, error.reason, error.message), error.retry_after_seconds

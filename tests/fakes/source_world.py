@@ -89,7 +89,7 @@ def make_version(
 def make_sources(
     data: FakeKeyedData, *, allow_list: AllowList = LOOPBACK_ALLOWED, **settings: Any
 ) -> S3Sources:
-    settings.setdefault("timeouts", Timeouts(connect=2.0, read=2.0))
+    settings.setdefault("timeouts", Timeouts(connect=10.0, read=10.0))
     return S3Sources(data, lambda: allow_list, settings=S3Settings(**settings))
 
 
@@ -97,7 +97,7 @@ def make_hub_sources(
     data: FakeKeyedData, *, allow_list: AllowList = LOOPBACK_ALLOWED, **settings: Any
 ) -> HubSources:
     clock = settings.pop("clock", time.time)
-    settings.setdefault("timeouts", Timeouts(connect=2.0, read=2.0))
+    settings.setdefault("timeouts", Timeouts(connect=10.0, read=10.0))
     return HubSources(data, lambda: allow_list, clock=clock, settings=HubSettings(**settings))
 
 

@@ -23,6 +23,8 @@ _LONGEST_RETRY_SECONDS: Final = 900.0
 # A single answer takes no copy away: "gone" must be said twice.
 _CONFIRM_SECONDS: Final = 30.0
 _CONFIRMATIONS: Final = 2
+# A refusal is no answer, whatever it says.
+_ANSWERS: Final = frozenset({Reason.SOURCE_GONE, Reason.SOURCE_CHANGED, Reason.RESOLVED})
 _HUB: Final = "hf://"
 _COMMIT: Final = re.compile(rf"{_HUB}[^@]+@[0-9a-f]{{40}}")
 _MAX_PATH_SHOWN: Final = 80
@@ -103,11 +105,17 @@ def judge_listing(
 def judge_refusal(uri: str, reason: Reason, message: str) -> SourceFinding:
     """An attempt that brought no listing.
 
-    A hub says of a repository that the token may not see that there is none: a token that was
-    revoked must not take copies away, so there only a missing revision is evidence.
+    Nothing that a hub says takes copies away. It says of a repository that the token may not see
+    that there is none, so a revoked token looks like a deletion; and where a branch is gone, what
+    was resolved is still read from its commit.
     """
-    if reason is (Reason.REVISION_NOT_FOUND if _is_hub(uri) else Reason.SOURCE_NOT_FOUND):
+    if not _is_hub(uri) and reason is Reason.SOURCE_NOT_FOUND:
         return _gone(message)
+    if _is_hub(uri) and reason is Reason.REVISION_NOT_FOUND:
+        told = f"{message}; what was resolved is read from its commit, as long as the hub keeps it"
+        return SourceFinding(is_current=False, reason=Reason.SOURCE_CHANGED, message=told)
+    if reason in _ANSWERS:
+        reason = Reason.SOURCE_ERROR
     return SourceFinding(None, reason, f"the source cannot be checked: {message}")
 
 

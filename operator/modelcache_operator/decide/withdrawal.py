@@ -19,6 +19,7 @@ def describe_withdrawal(version: ModelVersionView) -> tuple[Reason, str] | None:
     if version.spec.on_source_gone is not OnSourceGone.DROP:
         return None
     for item in version.status.conditions:
-        if item.type == Condition.SOURCE_CURRENT and item.reason == Reason.SOURCE_GONE:
+        is_known = item.type == Condition.SOURCE_CURRENT and item.status == "False"
+        if is_known and item.reason == Reason.SOURCE_GONE:
             return Reason.SOURCE_GONE, f"its source is gone, and {DROPPED}"
     return None

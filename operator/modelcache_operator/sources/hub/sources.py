@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -102,9 +103,8 @@ class HubSources:
 
         try:
             async with asyncio.timeout(self._settings.resolve_seconds):
-                return await self._start(
-                    self._listing, target, work, gate.check, is_resolved=revision is not None
-                )
+                speak = self._speak(target, work, gate.check, is_resolved=revision is not None)
+                return await asyncio.get_running_loop().run_in_executor(self._listing, speak)
         except TimeoutError:
             raise listing_too_long() from None
         finally:
@@ -151,8 +151,7 @@ class HubSources:
                 self._bodies.put(key, body)
             return body
 
-        async with self._turn(target):
-            return await self._start(self._signing, target, work)
+        return await self._ask_in_turn(target, work)
 
     async def close(self) -> None:
         """End the threads once their present calls are over."""
@@ -179,8 +178,7 @@ class HubSources:
             self._addresses.put((*target.files_key, commit, file.path), found)
             return found
 
-        async with self._turn(target):
-            return await self._start(self._signing, target, work)
+        return await self._ask_in_turn(target, work)
 
     def _ends_at(self, target: HubTarget) -> float:
         settings = self._settings
@@ -188,19 +186,35 @@ class HubSources:
             return self._clock() + settings.url_seconds
         return self._clock() + min(settings.url_seconds, settings.handed_over_seconds)
 
-    def _turn(self, target: HubTarget) -> asyncio.Semaphore:
+    async def _ask_in_turn(self, target: HubTarget, work: Callable[[HubLibrary], _T]) -> _T:
+        """A turn ends with its thread: whoever gives up waiting leaves the thread behind."""
         namespace = target.version.key.namespace
-        return self._turns.setdefault(namespace, asyncio.Semaphore(self._settings.sign_at_once))
+        turn = self._turns.setdefault(namespace, asyncio.Semaphore(self._settings.sign_at_once))
+        loop = asyncio.get_running_loop()
 
-    def _start(
+        def end(_: Future[_T]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(turn.release)
+
+        await turn.acquire()
+        try:
+            asked = self._signing.submit(self._speak(target, work))
+        except BaseException:
+            turn.release()
+            raise
+        asked.add_done_callback(end)
+        return await asyncio.wrap_future(asked)
+
+    def _speak(
         self,
-        threads: ThreadPoolExecutor,
         target: HubTarget,
         work: Callable[[HubLibrary], _T],
         checkpoint: Callable[[], None] = lambda: None,
         *,
         is_resolved: bool = True,
-    ) -> asyncio.Future[_T]:
+    ) -> Callable[[], _T]:
+        """The work, for a thread."""
+
         def speak() -> _T:
             connections = self._connections.get(
                 target.connections_key,
@@ -214,7 +228,7 @@ class HubSources:
             except HUB_ERRORS as error:
                 raise explain(error, self._describe(target, is_resolved=is_resolved)) from None
 
-        return asyncio.get_running_loop().run_in_executor(threads, speak)
+        return speak
 
     def _describe(self, target: HubTarget, *, is_resolved: bool) -> Attempt:
         return Attempt(

@@ -131,18 +131,20 @@ GONE_LOOK = judge_refusal("s3://b/m", Reason.SOURCE_NOT_FOUND, "there is no buck
 
 
 @pytest.mark.parametrize(
-    ("uri", "reason", "is_gone"),
+    ("uri", "reason", "is_current", "told"),
     [
-        ("s3://b/m", Reason.SOURCE_NOT_FOUND, True),
-        ("s3://b/m", Reason.AUTH_FAILED, False),
-        ("hf://o/n", Reason.REVISION_NOT_FOUND, True),
+        ("s3://b/m", Reason.SOURCE_NOT_FOUND, False, Reason.SOURCE_GONE),
+        ("s3://b/m", Reason.AUTH_FAILED, None, Reason.AUTH_FAILED),
+        ("hf://o/n@x", Reason.REVISION_NOT_FOUND, False, CHANGED),
         # Or the token was revoked: the hub says the same.
-        ("hf://o/n", Reason.SOURCE_NOT_FOUND, False),
-        ("hf://o/n", Reason.SOURCE_GATED, False),
+        ("hf://o/n", Reason.SOURCE_NOT_FOUND, None, Reason.SOURCE_NOT_FOUND),
+        ("hf://o/n", Reason.SOURCE_GATED, None, Reason.SOURCE_GATED),
+        ("hf://o/n", Reason.SOURCE_GONE, None, Reason.SOURCE_ERROR),
     ],
 )
-def test_only_a_plain_answer_is_evidence_that_a_source_is_gone(uri, reason, is_gone):
-    assert judge_refusal(uri, reason, "told").is_gone is is_gone
+def test_what_a_refusal_says_of_the_source(uri, reason, is_current, told):
+    finding = judge_refusal(uri, reason, "told")
+    assert (finding.is_current, finding.reason) == (is_current, told)
 
 
 CHANGED_LOOK = SourceFinding(is_current=False, reason=CHANGED, message="1 file ('a') changed")
