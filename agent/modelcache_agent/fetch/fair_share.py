@@ -2,7 +2,8 @@
 
 Streams are shared equally: the job with the fewest goes first. Jobs with as many as each other
 take turns by bytes (start-time fair queuing), so that with fewer streams than jobs, too, one
-model's small files wait for one part of another's large file, not for all of it. A job that comes
+model's small files wait for one part of another's large file, not for all of it. Parts are not
+interrupted, so such a model then gets less than an equal share, and never nothing. A job that comes
 late, or paused, is owed nothing for the time before.
 """
 

@@ -62,7 +62,9 @@ def test_no_job_starves_whatever_the_numbers_of_streams_and_the_sizes_of_parts(c
     for _ in range(400):
         streams.step()
     equal = 400 * count / len(sizes)
-    assert min(streams.read.values()) >= 0.5 * equal
+    # A part is not interrupted: where jobs outnumber streams, small parts wait for large ones.
+    wait = 1 if count >= len(pieces) else max(pieces) / min(pieces)
+    assert min(streams.read.values()) >= 0.5 * equal / wait
 
 
 def test_with_one_stream_jobs_take_turns_by_bytes():
