@@ -84,6 +84,11 @@ class PlayedFleet:
             played = PlayedNode(name, node["metadata"]["uid"], **options)
             self.nodes[name] = played
             await self._renew(played)
+            # The operator may have been quicker: the watch told of it before the agent was there.
+            found = await self.kube.get(CACHE_NODES, name)
+            if found is not None and found["spec"]["nodeUid"] == played.uid and not played.spec:
+                played.spec = found["spec"]
+                self._mark(name)
 
         await _bounded(start, node_names)
 
