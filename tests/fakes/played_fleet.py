@@ -44,6 +44,8 @@ class PlayedNode:
     written: dict[str, Any] = field(default_factory=dict)
     labels: set[str] = field(default_factory=set)
     spec: dict[str, Any] = field(default_factory=dict)
+    # UID of the CacheNode that the spec is of: the one of a rebuilt node is another.
+    record: str = ""
     acting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -87,8 +89,7 @@ class PlayedFleet:
             # The operator may have been quicker: the watch told of it before the agent was there.
             found = await self.kube.get(CACHE_NODES, name)
             if found is not None and found["spec"]["nodeUid"] == played.uid and not played.spec:
-                played.spec = found["spec"]
-                self._mark(name)
+                self._take(played, found)
 
         await _bounded(start, node_names)
 
@@ -144,10 +145,17 @@ class PlayedFleet:
                 continue
             node = self.nodes[name]
             if event.type is Change.DELETED:
-                node.spec, node.written = {}, {}
-            elif node.spec != event.object["spec"] or not node.written:
-                node.spec = event.object["spec"]
-                self._mark(name)
+                node.spec, node.record = {}, ""
+            elif node.spec != event.object["spec"] or not self._has_written(node):
+                self._take(node, event.object)
+
+    def _take(self, node: PlayedNode, found: dict[str, Any]) -> None:
+        node.spec, node.record = found["spec"], found["metadata"]["uid"]
+        self._mark(node.name)
+
+    @staticmethod
+    def _has_written(node: PlayedNode) -> bool:
+        return bool(node.written) and node.written["record"] == node.record
 
     def _mark(self, name: str) -> None:
         if name not in self._queued:
@@ -230,15 +238,16 @@ class PlayedFleet:
             "models": ready,
             "failed": len(node.held) - ready,
         }
-        if status == node.written:
+        written = {"record": node.record, "status": status}
+        if written == node.written:
             return
         await self.kube.apply(
             CACHE_NODES,
-            {"metadata": {"name": node.name}, "status": status},
+            {"metadata": {"name": node.name, "uid": node.record}, "status": status},
             field_manager=names.MANAGER_AGENT,
             subresource="status",
         )
-        node.written = status
+        node.written = written
 
     async def _label(self, node: PlayedNode, keys: set[str]) -> None:
         if keys == node.labels:
