@@ -56,6 +56,9 @@ async def add_tainted_node(stage, effect: str = "NoSchedule") -> str:
     taint = {"key": TAINT, "effect": effect}
     body = nodes.build_node(name, labels={"stage": stage.name}, taints=[taint])
     await asyncio.to_thread(nodes.create_node, stage.cluster.api, body)
+    # Without those of arrival, which the node controller takes off in its own time.
+    path, only_ours = f"/api/v1/nodes/{name}", {"spec": {"taints": [taint]}}
+    await asyncio.to_thread(stage.cluster.api.patch, path, only_ours)
     return name
 
 
