@@ -28,6 +28,15 @@ from modelcache_operator.injection import InjectionSettings
 _WAIT_IMAGE = f"modelcache-agent:{installed_version('modelcache')}"
 _WAIT_IMAGE_VARIABLE = "MODELCACHE_AGENT_IMAGE"
 
+NamespaceOption = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Default: the context's namespace.")
+]
+KubeconfigOption = Annotated[
+    Path | None, typer.Option(help="Default: KUBECONFIG, then ~/.kube/config.")
+]
+ContextOption = Annotated[str | None, typer.Option(help="Context of the kubeconfig.")]
+OutputOption = Annotated[Format, typer.Option("--output", "-o", help="yaml or json.")]
+
 app = typer.Typer(
     name="kubectl modelcache",
     help="See and use the model cache of a Kubernetes cluster.",
@@ -51,9 +60,7 @@ def main_options() -> None:
 @app.command()
 def affinity(
     name: Annotated[str, typer.Argument(help="Name of the ModelCache.")],
-    namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Default: the context's namespace.")
-    ] = None,
+    namespace: NamespaceOption = None,
     track: Annotated[Track, typer.Option(help="Version to be near to.")] = Track.STABLE,
     required: Annotated[
         bool,
@@ -61,11 +68,9 @@ def affinity(
             "--required", help="Keep the pod off nodes without a verified copy (it may wait)."
         ),
     ] = False,
-    output: Annotated[Format, typer.Option("--output", "-o", help="yaml or json.")] = Format.YAML,
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="Default: KUBECONFIG, then ~/.kube/config.")
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+    output: OutputOption = Format.YAML,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
 ) -> None:
     """Print the nodeAffinity that brings a pod to nodes that hold the model.
 
@@ -95,10 +100,8 @@ def inject(
     offline: Annotated[
         bool, typer.Option("--offline", help="Ask no cluster: everything but the affinity.")
     ] = False,
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="Default: KUBECONFIG, then ~/.kube/config.")
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
 ) -> None:
     """Print manifests with the volume, wait container and affinity of their ModelCaches.
 
@@ -122,14 +125,10 @@ def inject(
 def new_version(
     name: Annotated[str, typer.Argument(help="Name of the ModelVersion to copy.")],
     new_name: Annotated[str, typer.Option("--as", help="Name of the new ModelVersion.")],
-    namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Default: the context's namespace.")
-    ] = None,
-    output: Annotated[Format, typer.Option("--output", "-o", help="yaml or json.")] = Format.YAML,
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="Default: KUBECONFIG, then ~/.kube/config.")
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+    namespace: NamespaceOption = None,
+    output: OutputOption = Format.YAML,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
 ) -> None:
     """Print a copy of a ModelVersion under another name, for what its source holds now.
 
@@ -150,13 +149,9 @@ def new_version(
 @app.command()
 def verify(
     name: Annotated[str, typer.Argument(help="Name of the ModelVersion.")],
-    namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Default: the context's namespace.")
-    ] = None,
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="Default: KUBECONFIG, then ~/.kube/config.")
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+    namespace: NamespaceOption = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
 ) -> None:
     """Say what the cluster knows of a ModelVersion: its source, its content, its nodes.
 
