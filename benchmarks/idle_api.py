@@ -32,7 +32,8 @@ from modelcache_testbed.system import NAMESPACE, OPERATOR_ACCOUNT, System
 NODES, VERSIONS, COPIES = 100, 200, 4
 TEAM = "fleet"
 WINDOWS, WINDOW_SECONDS = 3, 20.0
-SETTLE_SECONDS = 15.0
+# Events are paced, so the last of them follow the last status.
+QUIET_SECONDS = 5.0
 DEADLINE_SECONDS = 240.0
 OPERATOR = f"system:serviceaccount:{NAMESPACE}:{OPERATOR_ACCOUNT}"
 WRITES = {"create", "update", "patch", "delete"}
@@ -71,14 +72,14 @@ async def _measure(cluster: LocalCluster, store: Seaweed, system: System) -> Fig
         converged = time.monotonic() - started
         print(f"  converged after {converged:.1f} s", flush=True)
         converging = _by_operator(cluster.audit.events(began))
-        await asyncio.sleep(SETTLE_SECONDS)
+        trailing = await _until_quiet(cluster)
         rates, writes, reconciles = await _count_windows(cluster, system)
     notes = (
         f"{VERSIONS} ModelVersions x {COPIES} copies on {NODES} played nodes: converged in "
         f"{converged:.1f} s with {len(converging)} requests of the operator "
-        f"({sum(event.verb in WRITES for event in converging)} writes); idle for "
+        f"({len(_writes(converging))} writes), then {trailing} more; idle for "
         f"{WINDOWS * WINDOW_SECONDS:.0f} s: {len(writes)} writes but Leases "
-        f"{dict(collections.Counter(f'{e.verb} {e.resource}' for e in writes))}, "
+        f"{_tally(writes)}, "
         f"{reconciles:.0f} reconciles"
     )
     samples = {"ours": rates, "aim": [AIM_REQUESTS_PER_SECOND] * len(rates)}
@@ -118,6 +119,21 @@ async def _converge(kube: KubeClient) -> None:
         await asyncio.sleep(0.5)
 
 
+async def _until_quiet(cluster: LocalCluster) -> int:
+    """Wait until nothing was written for a while; return how many writes came before that."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    trailing = 0
+    while True:
+        position = cluster.audit.position()
+        await asyncio.sleep(QUIET_SECONDS)
+        writes = _writes(_but_renewals(_by_operator(cluster.audit.events(position))))
+        if not writes:
+            return trailing
+        trailing += len(writes)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"still writing: {_tally(writes)}")
+
+
 async def _count_windows(
     cluster: LocalCluster, system: System
 ) -> tuple[list[float], list[AuditEvent], float]:
@@ -128,15 +144,27 @@ async def _count_windows(
         position = cluster.audit.position()
         await asyncio.sleep(WINDOW_SECONDS)
         events = _by_operator(cluster.audit.events(position))
-        others = [event for event in events if event.resource != "leases" or event.verb == "list"]
+        others = _but_renewals(events)
         rates.append(len(others) / WINDOW_SECONDS)
-        writes += [event for event in others if event.verb in WRITES]
+        writes += _writes(others)
         print(f"  idle: {rates[-1]:.2f} requests/s but renewals of Leases", flush=True)
     return rates, writes, _reconciles(system) - before
 
 
 def _by_operator(events: Iterable[AuditEvent]) -> list[AuditEvent]:
     return [event for event in events if event.user == OPERATOR and not event.ends_a_watch]
+
+
+def _but_renewals(events: Iterable[AuditEvent]) -> list[AuditEvent]:
+    return [event for event in events if event.resource != "leases" or event.verb == "list"]
+
+
+def _writes(events: Iterable[AuditEvent]) -> list[AuditEvent]:
+    return [event for event in events if event.verb in WRITES]
+
+
+def _tally(events: Iterable[AuditEvent]) -> dict[str, int]:
+    return dict(collections.Counter(f"{event.verb} {event.resource}" for event in events))
 
 
 def _reconciles(system: System) -> float:
