@@ -16,6 +16,9 @@ K ?=
 DEFLAKE_ROUNDS ?= 10
 CYCLONEDX ?= cyclonedx-bom==7.3.0
 REGISTRY ?=
+# Most tests wait for a cluster most of the time. A file's tests share what it brought up; files go
+# in their order because the long ones come first. Two runs would be in each other's way on one cluster.
+BOTH_CORES := $(if $(KUBECONFIG_UNDER_TEST),,--numprocesses=2 --dist=loadfile --no-loadscope-reorder)
 ROOT := $(filter 0,$(shell id -u))
 HYPOTHESIS_PROFILE ?= default
 export HYPOTHESIS_PROFILE
@@ -107,7 +110,7 @@ verify: gen-check lint types ## Everything that needs no run: generated files, l
 
 .PHONY: test
 test: setup binaries ## All tests that this machine can run, real control plane included.
-	@$(RUN) -m pytest $(if $(K),-k "$(K)")
+	@$(RUN) -m pytest $(if $(K),-k "$(K)",$(BOTH_CORES))
 
 .PHONY: test-failed
 test-failed: setup ## Repeat the tests that failed last.
