@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import modelcache
+import modelcache_api
 from modelcache_testbed.product import TEAM, build_container, build_pod
 
 pytestmark = pytest.mark.nodes
@@ -29,6 +31,21 @@ for name in sys.argv[1:]:
     found.append(output.last_hidden_state[0, 0].tolist())
 print(json.dumps(found))
 """
+LIBRARY = """
+import json
+import torch
+import modelcache
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+torch.set_num_threads(1)
+version = modelcache.attach("minilm", timeout=60).version()
+model = AutoModel.from_config(AutoConfig.from_pretrained(version.path)).eval()
+version.load_into(model)
+tokenizer = AutoTokenizer.from_pretrained(version.path)
+with torch.no_grad():
+    output = model(**tokenizer("a pod finds its model", return_tensors="pt"))
+found = output.last_hidden_state[0, 0].tolist()
+print(json.dumps([found, version.safetensors().private_bytes()]))
+"""
 OPEN = """
 import json, os
 from huggingface_hub import snapshot_download
@@ -47,12 +64,15 @@ print(json.dumps([sizes, ids]))
 def build_python_pod(name):
     """A pod with the Python of this machine, packages included, by folders of its host."""
     roots = {str(Path(root).resolve()) for root in (sys.prefix, sys.base_prefix)}
-    folders = sorted({"/usr", "/lib", "/lib64", *(r for r in roots if not r.startswith("/usr"))})
+    ours = [str(Path(package.__file__).parents[1]) for package in (modelcache, modelcache_api)]
+    elsewhere = (root for root in (*roots, *ours) if not root.startswith("/usr"))
+    folders = sorted({"/usr", "/lib", "/lib64", *elsewhere})
     volumes = [{"name": f"host-{i}", "hostPath": {"path": p}} for i, p in enumerate(folders)]
     mounts = [
         {"name": f"host-{i}", "mountPath": p, "readOnly": True} for i, p in enumerate(folders)
     ]
     env = [{"name": "HUB_NAME", "value": NAME}, {"name": "HOME", "value": "/nonexistent"}]
+    env.append({"name": "PYTHONPATH", "value": ":".join(ours)})
     container = build_container(volumeMounts=mounts, env=env)
     return build_pod(
         name, labels={"modelcache.io/cache": "minilm"}, containers=[container], volumes=volumes
@@ -99,3 +119,6 @@ def test_transformers_loads_it_by_path_and_by_name_and_the_embedding_is_the_refe
     by_path, by_name = python(EMBED, "/mnt/models/model", NAME)
     assert by_path == pytest.approx(expected, abs=1e-6)
     assert by_name == by_path
+    by_library, private = python(LIBRARY)
+    assert by_library == pytest.approx(expected, abs=1e-6)
+    assert private == 0

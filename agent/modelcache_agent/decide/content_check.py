@@ -10,13 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from modelcache_agent.decide.safetensors_header import (
-    LENGTH_BYTES,
-    MAX_HEADER_BYTES,
-    Read,
-    describe_safetensors_fault,
-    header_length,
-)
+from modelcache_agent.decide.safetensors_header import Read, describe_safetensors_fault
+from modelcache_api.safetensors_format import LENGTH_BYTES, MAX_HEADER_BYTES, header_length
 
 SNIFF_BYTES: Final = 512
 _SAFETENSORS: Final = ".safetensors"

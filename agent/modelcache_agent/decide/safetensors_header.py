@@ -12,36 +12,16 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
-MAX_HEADER_BYTES: Final = 100_000_000
-LENGTH_BYTES: Final = 8
+from modelcache_api.safetensors_format import (
+    DTYPE_BITS,
+    LENGTH_BYTES,
+    MAX_HEADER_BYTES,
+    header_length,
+)
+
 _WINDOW_BYTES: Final = 1 << 20
 _MAX_USIZE: Final = 2**64 - 1
 _SPACE: Final = " \t\n\r"
-
-DTYPE_BITS: Final = {
-    "BOOL": 8,
-    "F4": 4,
-    "F6_E2M3": 6,
-    "F6_E3M2": 6,
-    "U8": 8,
-    "I8": 8,
-    "F8_E5M2": 8,
-    "F8_E4M3": 8,
-    "F8_E5M2FNUZ": 8,
-    "F8_E4M3FNUZ": 8,
-    "F8_E8M0": 8,
-    "I16": 16,
-    "U16": 16,
-    "F16": 16,
-    "BF16": 16,
-    "I32": 32,
-    "U32": 32,
-    "F32": 32,
-    "C64": 64,
-    "F64": 64,
-    "I64": 64,
-    "U64": 64,
-}
 
 Read = Callable[[int, int], bytes]
 """`read(offset, length)`: exactly these bytes of the file."""
@@ -49,11 +29,6 @@ Read = Callable[[int, int], bytes]
 
 class _RefusedError(Exception):
     """The header is not acceptable; the message says why."""
-
-
-def header_length(first_bytes: bytes) -> int:
-    """The header's length as the first eight bytes state it, in bytes."""
-    return int.from_bytes(first_bytes[:LENGTH_BYTES], "little")
 
 
 def describe_safetensors_fault(  # noqa: PLR0911 - a ladder of early returns

@@ -14,11 +14,11 @@ from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.volume.fill import fill
 from modelcache_agent.volume.folders import VolumeFolder, find_folders, write_readable
 from modelcache_agent.volume.leftovers import measure_leftovers
-from modelcache_agent.volume.progress import VolumeProgress, encode_progress
 from modelcache_agent.volume.records import read_binding, read_record
 from modelcache_api.conditions import truncate
 from modelcache_api.manifest import ContentDigest
 from modelcache_api.names import Reason, VolumeState
+from modelcache_api.volume_progress import VolumeProgress, encode_progress
 
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)

@@ -28,7 +28,6 @@ from modelcache_agent.volume.folders import (
     write_readable,
 )
 from modelcache_agent.volume.mounts import mount_read_only, shows_read_only, unmount
-from modelcache_agent.volume.progress import VolumeProgress, encode_progress
 from modelcache_agent.volume.records import VolumeRecord, encode, read_record
 from modelcache_agent.volume.requests import (
     PublishRequest,
@@ -37,6 +36,7 @@ from modelcache_agent.volume.requests import (
     make_record,
 )
 from modelcache_api.names import Reason, VolumeState
+from modelcache_api.volume_progress import VolumeProgress, encode_progress
 
 _log = logging.getLogger(__name__)
 _REMOVAL_TRIES = 5

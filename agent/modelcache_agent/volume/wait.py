@@ -23,9 +23,9 @@ from modelcache_agent.config import (
     parse_path,
     read_options,
 )
-from modelcache_agent.volume.progress import VolumeProgress, read_progress
 from modelcache_api.names import CSI_DRIVER, VOLUME_MODEL_FOLDER, VOLUME_STATUS_FILE, VolumeState
 from modelcache_api.quantities import format_bytes
+from modelcache_api.volume_progress import MAX_PROGRESS_BYTES, VolumeProgress, decode_progress
 
 EXIT_READY: Final = 0
 EXIT_TIMEOUT: Final = 1
@@ -71,7 +71,7 @@ def wait_for_model(volume: Path, timeout: float | None, around: Surroundings) ->
     began = told_at = around.monotonic()
     told: VolumeProgress | None = None
     while True:
-        progress = read_progress(volume / VOLUME_STATUS_FILE)
+        progress = _read_progress(volume / VOLUME_STATUS_FILE)
         now = around.monotonic()
         seconds = now - began
         if progress is None:
@@ -93,6 +93,14 @@ def wait_for_model(volume: Path, timeout: float | None, around: Surroundings) ->
             around.print_line(_line(seconds, describe(progress)))
             told, told_at = progress, now
         around.sleep(_LOOK_SECONDS)
+
+
+def _read_progress(path: Path) -> VolumeProgress | None:
+    try:
+        with path.open("rb") as file:
+            return decode_progress(file.read(MAX_PROGRESS_BYTES))
+    except OSError:
+        return None
 
 
 def describe(progress: VolumeProgress) -> str:

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from modelcache_agent.volume.progress import VolumeProgress, encode_progress
 from modelcache_agent.volume.wait import (
     EXIT_NO_VOLUME,
     EXIT_READY,
@@ -19,6 +18,7 @@ from modelcache_agent.volume.wait import (
     wait_for_model,
 )
 from modelcache_api.names import Reason, VolumeState
+from modelcache_api.volume_progress import VolumeProgress, encode_progress
 
 MIB = 1 << 20
 WAITING = VolumeProgress("search/minilm", VolumeState.WAITING, Reason.WAITING, "nobody looked yet")

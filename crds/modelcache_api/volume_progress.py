@@ -1,15 +1,15 @@
-"""status.json: what a pod can read about its own volume."""
+"""status.json: what a pod can read about its own volume. Written by the agent."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from modelcache_api.names import VolumeState
 
-_MOST_BYTES: Final = 64 * 1024
+MAX_PROGRESS_BYTES: Final = 64 * 1024
+"""Readers read no more of the file than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +37,17 @@ def encode_progress(progress: VolumeProgress) -> bytes:
     return json.dumps(document).encode() + b"\n"
 
 
-def read_progress(path: Path) -> VolumeProgress | None:
-    """What the file says; None if it is not there or nobody can make sense of it."""
+def decode_progress(document: bytes) -> VolumeProgress | None:
+    """What the document says; None if nobody can make sense of it."""
     try:
-        with path.open("rb") as file:
-            document = json.loads(file.read(_MOST_BYTES))
+        fields = json.loads(document)
         return VolumeProgress(
-            cache=str(document["cache"]),
-            state=VolumeState(document["state"]),
-            reason=str(document["reason"]),
-            message=str(document["message"]),
-            percent=int(document["percent"]),
-            size_bytes=int(document["sizeBytes"]),
+            cache=str(fields["cache"]),
+            state=VolumeState(fields["state"]),
+            reason=str(fields["reason"]),
+            message=str(fields["message"]),
+            percent=int(fields["percent"]),
+            size_bytes=int(fields["sizeBytes"]),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None

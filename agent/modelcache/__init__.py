@@ -1,0 +1,52 @@
+"""Models that a pod's node holds, for programs that read them.
+
+    import modelcache
+    attachment = modelcache.attach("minilm")
+    attachment.version().load_into(module)
+
+Importing this costs the standard library alone; torch and numpy are imported where their types are
+asked for. Errors are a tree:
+
+    ModelCacheError
+    ├── NoVolumeError             nothing of ModelCache is mounted there
+    ├── NotReadyError             the model is not there (yet)
+    ├── VolumeRefusedError        the node will not hand it to this pod
+    ├── NoSuchVersionError        the volume shows no such track
+    ├── LayoutError               which files make up the model cannot be told
+    ├── BadFileError              a file is not what its header says
+    └── UnsupportedDtypeError     a library has no such type; the bytes are still there
+"""
+
+from modelcache.attachment import Attachment, Version, attach, attach_async, attach_folder
+from modelcache.errors import (
+    BadFileError,
+    CopiedWarning,
+    LayoutError,
+    ModelCacheError,
+    NoSuchVersionError,
+    NotReadyError,
+    NoVolumeError,
+    UnsupportedDtypeError,
+    VolumeRefusedError,
+)
+from modelcache.header import TensorInfo
+from modelcache.weights import Weights
+
+__all__ = [
+    "Attachment",
+    "BadFileError",
+    "CopiedWarning",
+    "LayoutError",
+    "ModelCacheError",
+    "NoSuchVersionError",
+    "NoVolumeError",
+    "NotReadyError",
+    "TensorInfo",
+    "UnsupportedDtypeError",
+    "Version",
+    "VolumeRefusedError",
+    "Weights",
+    "attach",
+    "attach_async",
+    "attach_folder",
+]

@@ -1,0 +1,39 @@
+"""What can go wrong, as the reader sees it. The tree is drawn in the package's docstring."""
+
+from __future__ import annotations
+
+
+class ModelCacheError(Exception):
+    """Any error of this library."""
+
+
+class NoVolumeError(ModelCacheError):
+    """The folder is no volume of ModelCache: the pod's label or mount is missing."""
+
+
+class NotReadyError(ModelCacheError):
+    """The model is not complete on this node, at once or within the time that was given."""
+
+
+class VolumeRefusedError(ModelCacheError):
+    """The node's agent does not give this model to this pod; waiting does not help."""
+
+
+class NoSuchVersionError(ModelCacheError):
+    """The volume shows no version under this track."""
+
+
+class LayoutError(ModelCacheError):
+    """No weights, or two complete sets of them: the caller has to name the files."""
+
+
+class BadFileError(ModelCacheError):
+    """A file contradicts its own header."""
+
+
+class UnsupportedDtypeError(ModelCacheError):
+    """The library that was asked for has no such type; `Weights.raw` gives the bytes."""
+
+
+class CopiedWarning(UserWarning):
+    """Bytes were copied into this process, which other processes do not share."""

@@ -1,0 +1,57 @@
+"""Bytes of a file as torch tensors."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from modelcache.errors import UnsupportedDtypeError
+from modelcache.header import TensorInfo
+
+# safetensors' names of types in torch's words; the newest of them are not in every torch.
+_DTYPES: Final = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+    "U16": "uint16",
+    "I16": "int16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "U32": "uint32",
+    "I32": "int32",
+    "F32": "float32",
+    "C64": "complex64",
+    "F64": "float64",
+    "I64": "int64",
+    "U64": "uint64",
+}
+
+
+def view(info: TensorInfo, buffer: memoryview) -> torch.Tensor:
+    """A tensor on the buffer of its file. Its storage owns the buffer.
+
+    Raises:
+        UnsupportedDtypeError: torch has no such type.
+    """
+    dtype = getattr(torch, _DTYPES.get(info.dtype, ""), None)
+    if dtype is None:
+        raise UnsupportedDtypeError(
+            f"torch {torch.__version__} has no type for {info.dtype} of tensor {info.name!r}: "
+            "take raw()"
+        )
+    if info.size_bytes == 0:
+        return torch.empty(info.shape, dtype=dtype)
+    if info.offset % dtype.itemsize:
+        # Only writers that do not pad their header produce this.
+        copy = bytearray(buffer[info.offset : info.offset + info.size_bytes])
+        return torch.frombuffer(copy, dtype=dtype).reshape(info.shape)
+    count = info.size_bytes // dtype.itemsize
+    return torch.frombuffer(buffer, dtype=dtype, count=count, offset=info.offset).reshape(
+        info.shape
+    )

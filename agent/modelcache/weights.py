@@ -1,0 +1,118 @@
+"""The tensors of one or more safetensors files, on the pages that all readers share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modelcache.errors import BadFileError, UnsupportedDtypeError
+from modelcache.file_map import FileMap, count_private_bytes
+from modelcache.header import Header, TensorInfo, read_header
+
+if TYPE_CHECKING:
+    import torch
+
+# safetensors' names of types in numpy's words. What is not here numpy cannot express.
+_NUMPY = {
+    "BOOL": "?",
+    "U8": "u1",
+    "I8": "i1",
+    "U16": "<u2",
+    "I16": "<i2",
+    "F16": "<f2",
+    "U32": "<u4",
+    "I32": "<i4",
+    "F32": "<f4",
+    "U64": "<u8",
+    "I64": "<i8",
+    "F64": "<f8",
+    "C64": "<c8",
+}
+
+
+class Weights:
+    """Tensors by name. What is handed out keeps its file's map alive; nothing has to be closed."""
+
+    def __init__(self, files: Sequence[Path], *, read_only: bool = False) -> None:
+        self.read_only = read_only
+        self._maps: dict[Path, FileMap] = {}
+        self._headers: dict[str, Header] = {}
+        self.metadata: dict[str, str] = {}
+        for path in files:
+            self._open(path)
+
+    def _open(self, path: Path) -> None:
+        with path.open("rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            header = read_header(path, file, size)
+            self._maps[path] = FileMap(path, file, size, read_only=self.read_only)
+        for name in header.names():
+            if name in self._headers:
+                raise BadFileError(f"{path}: tensor {name!r} is in another file, too")
+            self._headers[name] = header
+        self.metadata.update(header.metadata)
+
+    def __len__(self) -> int:
+        return len(self._headers)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._headers)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._headers
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that were opened."""
+        return tuple(self._maps)
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes that had to be copied because a file could not be mapped."""
+        return sum(found.copied_bytes for found in self._maps.values())
+
+    def private_bytes(self) -> int:
+        """Bytes that this process no longer shares, because it wrote to their pages."""
+        return count_private_bytes(frozenset(path.resolve() for path in self._maps))
+
+    def info(self, name: str) -> TensorInfo:
+        """Type, shape and place of a tensor. Raises KeyError, BadFileError."""
+        return self._headers[name].info(name)
+
+    def raw(self, name: str) -> memoryview:
+        """The bytes of a tensor, whatever its type."""
+        found = self.info(name)
+        buffer = self._maps[found.file].buffer
+        return buffer[found.offset : found.offset + found.size_bytes]
+
+    def numpy(self, name: str) -> Any:
+        """The tensor as a numpy array on the shared pages.
+
+        Raises:
+            UnsupportedDtypeError: numpy has no such type (BF16 and those of 8 bits and less).
+        """
+        import numpy as np  # noqa: PLC0415 - only where it is used
+
+        found = self.info(name)
+        if found.dtype not in _NUMPY:
+            raise UnsupportedDtypeError(
+                f"numpy has no type for {found.dtype} of tensor {name!r}: take raw() or tensor()"
+            )
+        return np.frombuffer(self.raw(name), dtype=_NUMPY[found.dtype]).reshape(found.shape)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """The tensor for torch, on the shared pages; a slice of it touches its own pages alone.
+
+        Raises:
+            UnsupportedDtypeError: torch has no such type, or packs it otherwise (F4, F6).
+        """
+        from modelcache.torch_view import view  # noqa: PLC0415 - torch only where it is used
+
+        found = self.info(name)
+        return view(found, self._maps[found.file].buffer)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All tensors for torch, by name. Raises as `tensor` does."""
+        return {name: self.tensor(name) for name in self}
