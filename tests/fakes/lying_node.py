@@ -13,7 +13,6 @@ from modelcache_agent.adapters.operator_http import OperatorHttp
 from modelcache_agent.peers.credentials import PeerCredentials
 from modelcache_agent.peers.server import PeerDoor, PeerServer
 from modelcache_agent.peers.shelf import Offer
-from modelcache_agent.peers.throttle import Throttle
 from modelcache_api.names import PATH_CERTIFICATES
 from modelcache_api.wire import CertificateRequest, CertificateResponse
 
@@ -47,7 +46,7 @@ def lying_node(
     door = PeerDoor(
         credentials=credentials,
         shelf=shelf,
-        throttle=Throttle(None, monotonic=time.monotonic, sleep=time.sleep),
+        throttle=None,
         slots=threading.BoundedSemaphore(8),
         now=time.time,
         count=lambda _count: None,

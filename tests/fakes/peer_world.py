@@ -12,11 +12,13 @@ from pathlib import Path
 
 from fakes.fetch_world import Grants
 from modelcache_agent.adapters.system_clock import SystemClock
+from modelcache_agent.decide.bandwidth import Bandwidth
+from modelcache_agent.fetch.clock import SystemClock as FetchClock
+from modelcache_agent.fetch.throttle import Throttle
 from modelcache_agent.peers.book import PeerBook
 from modelcache_agent.peers.credentials import PeerCredentials
 from modelcache_agent.peers.server import PeerDoor, PeerServer
 from modelcache_agent.peers.shelf import Offer
-from modelcache_agent.peers.throttle import Throttle
 from modelcache_api.peers import Ticket
 from modelcache_api.wire import Holder, PeerGrant
 from modelcache_operator.peer_credentials import PeerCredentials as Signer
@@ -85,7 +87,7 @@ class PeerWorld:
         door = PeerDoor(
             credentials=credentials or self.credentials(node_uid),
             shelf=shelf,
-            throttle=Throttle(rate, monotonic=time.monotonic, sleep=time.sleep),
+            throttle=None if rate is None else Throttle(Bandwidth(rate), FetchClock()),
             slots=threading.BoundedSemaphore(slots),
             now=time.time,
             count=lambda _count: None,

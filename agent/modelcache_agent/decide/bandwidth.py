@@ -58,6 +58,11 @@ class Bucket:
         """
         return replace(self, tokens=self._at(now) - amount, at=max(now, self.at))
 
+    def under(self, cap: Bandwidth, now: float) -> Bucket:
+        """The bucket under another cap from this moment on."""
+        tokens = min(self._at(now), float(cap.burst_bytes))
+        return Bucket(cap, tokens, max(now, self.at))
+
     def _at(self, now: float) -> float:
         grown = self.tokens + max(0.0, now - self.at) * self.cap.bytes_per_second
         return min(grown, float(self.cap.burst_bytes))

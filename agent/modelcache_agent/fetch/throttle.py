@@ -30,13 +30,13 @@ class Throttle:
 
     def take(self, wanted: int, is_stopped: Callable[[], bool]) -> int:
         """Wait for a turn; how many bytes may be read now. 0 only if `is_stopped` says so."""
-        amount = min(wanted, self._cap.turn_bytes)
         place = threading.Condition(self._lock)
         with self._lock:
             self._queue.append(place)
             try:
                 while not is_stopped():
                     now = self._clock.monotonic()
+                    amount = min(wanted, self._cap.turn_bytes)
                     is_first = self._queue[0] is place
                     pause = self._bucket.pause_before(amount, now) if is_first else None
                     if pause == 0:
@@ -48,6 +48,20 @@ class Throttle:
                 self._queue.remove(place)
                 if self._queue:
                     self._queue[0].notify()
+
+    def take_all(self, wanted: int) -> None:
+        """Wait until so many bytes may go, turn by turn."""
+        while wanted > 0:
+            wanted -= self.take(wanted, lambda: False)
+
+    def set_cap(self, cap: Bandwidth) -> None:
+        """Another cap from now on; what was saved up stays, within its burst."""
+        with self._lock:
+            if cap != self._cap:
+                self._cap = cap
+                self._bucket = self._bucket.under(cap, self._clock.monotonic())
+                for place in self._queue:
+                    place.notify()
 
     def wake(self) -> None:
         """Let everybody who waits look whether his job was stopped."""

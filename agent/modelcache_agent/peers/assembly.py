@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from modelcache_agent.config import ConfigError
+from modelcache_agent.decide.bandwidth import Bandwidth
+from modelcache_agent.fetch.clock import SystemClock
+from modelcache_agent.fetch.throttle import Throttle
 from modelcache_agent.peers.book import PeerBook
 from modelcache_agent.peers.credentials import PeerCredentials
 from modelcache_agent.peers.keeper import CertificateKeeper
 from modelcache_agent.peers.server import PeerDoor, PeerServer
 from modelcache_agent.peers.shelf import Shelf
-from modelcache_agent.peers.throttle import Throttle
 from modelcache_api.v1alpha1.cache_node import PeerStatus
 
 if TYPE_CHECKING:
@@ -75,11 +77,11 @@ class Peers:
         engine: FetchEngine,
     ) -> None:
         """Serve, and keep the certificate fresh. Raises ConfigError if nobody can listen there."""
-        config = self._config
+        config, cap = self._config, self._config.peer_bandwidth
         door = PeerDoor(
             credentials=self.credentials,
             shelf=Shelf(store, engine),
-            throttle=Throttle(config.peer_bandwidth, monotonic=time.monotonic, sleep=time.sleep),
+            throttle=None if cap is None else Throttle(Bandwidth(cap), SystemClock()),
             slots=threading.BoundedSemaphore(config.peer_serves),
             now=time.time,
             count=self.sent.add,

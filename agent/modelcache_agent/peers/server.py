@@ -29,8 +29,8 @@ from modelcache_api.names import HEADER_SOURCE, HEADER_TICKET, PATH_PEER_ENTRIES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from modelcache_agent.fetch.throttle import Throttle
     from modelcache_agent.peers.shelf import Offer, Shelf
-    from modelcache_agent.peers.throttle import Throttle
 
 _log = logging.getLogger(__name__)
 _RANGE: Final = re.compile(r"bytes=(\d{1,19})-(\d{1,19})")
@@ -46,11 +46,14 @@ _MAX_CONNECTIONS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class PeerDoor:
-    """Everything that the serving threads use. `now` is Unix time, `count` counts sent bytes."""
+    """Everything that the serving threads use. `now` is Unix time, `count` counts sent bytes.
+
+    `throttle` None: as fast as it goes.
+    """
 
     credentials: PeerCredentials
     shelf: Shelf
-    throttle: Throttle
+    throttle: Throttle | None
     slots: threading.BoundedSemaphore
     now: Callable[[], float]
     count: Callable[[int], None]
@@ -217,7 +220,8 @@ class _Handler(BaseHTTPRequestHandler):
             if count == 0:
                 self.close_connection = True  # cut short: the reader sees that bytes are missing
                 return
-            door.throttle.wait_for(count)
+            if door.throttle is not None:
+                door.throttle.take_all(count)
             began = time.monotonic()
             self.wfile.write(buffer[:count])
             spent += time.monotonic() - began
