@@ -72,6 +72,7 @@ PATH_PROPOSALS: Final = "/v1/proposals"
 # Below it, by UID and number in the source manifest: small files that only the operator may read.
 PATH_FILES: Final = "/v1/files"
 PATH_CERTIFICATES: Final = "/v1/certificates"
+PATH_SLOTS: Final = "/v1/slots"
 # Between agents: files of a version by its uid, and how far a node is with it.
 PATH_PEER_ENTRIES: Final = "/v1/entries/"
 # Headers between agents.
@@ -193,6 +194,7 @@ class Reason(StrEnum):
     NEVER_FITS = "NeverFits"
     INSUFFICIENT_SPACE = "InsufficientSpace"
     WAITING = "Waiting"
+    QUEUED = "Queued"
     DOWNLOADING = "Downloading"
     TRANSFER_STALLED = "TransferStalled"
     TRANSFER_FAILED = "TransferFailed"

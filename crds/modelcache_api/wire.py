@@ -31,13 +31,62 @@ class PeerQuery(ApiModel):
     waited_seconds: Annotated[float, Field(ge=0)] = 0.0
 
 
+class SlotQuery(ApiModel):
+    """The caller keeps to limits of the fleet, and how it stands with one version's source.
+
+    `wants` False: it reads nothing from the source now, and gives back what it had. `holds`: its
+    lease has not run out, and `bytes_per_second` is the rate that it keeps to under it.
+    `waited_seconds` grows while it is told to wait. `asked_at` (seconds of the node's boot time)
+    tells the order of questions about one version: one that was overtaken is not heeded.
+    """
+
+    asked_at: Annotated[float, Field(ge=0)] = 0.0
+    wants: bool = True
+    holds: bool = False
+    bytes_per_second: Annotated[int | None, Field(ge=1)] = None
+    waited_seconds: Annotated[float, Field(ge=0)] = 0.0
+
+
+class SlotAnswer(ApiModel):
+    """Whether the source may be read now, under the limits of the fleet.
+
+    `lease_seconds` count from when the question was sent; 0: not now, and `message` says why. Bytes
+    from other nodes are not bounded by `bytes_per_second`; None: no limit on bandwidth. `leads`
+    False: this replica does not decide it, and says nothing of a lease that is held. `is_limited`
+    False: no limit covers the version any more.
+    """
+
+    lease_seconds: Annotated[float, Field(ge=0)] = 0.0
+    bytes_per_second: Annotated[int | None, Field(ge=1)] = None
+    ask_again_seconds: Annotated[float, Field(gt=0)] = 1.0
+    message: Annotated[str, Field(max_length=MAX_MESSAGE_LENGTH)] = ""
+    leads: bool = True
+    is_limited: bool = True
+
+    @property
+    def is_granted(self) -> bool:
+        """True if the source may be read."""
+        return self.lease_seconds > 0 or not self.is_limited
+
+
+class SlotRequest(ApiModel):
+    """`POST /v1/slots`: renew or give back leave to read one entry's source, or ask for it."""
+
+    uid: Uid
+    slot: SlotQuery
+
+
 class GrantQuery(ApiModel):
-    """One page of one entry's files, in the order of the source manifest."""
+    """One page of one entry's files, in the order of the source manifest.
+
+    Without `slot` the caller knows of no limits: it gets nothing that one covers.
+    """
 
     uid: Uid
     offset: Annotated[int, Field(ge=0)] = 0
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE_FILES)] = MAX_PAGE_FILES
     peers: PeerQuery | None = None
+    slot: SlotQuery | None = None
 
 
 class GrantRequest(ApiModel):
@@ -112,12 +161,16 @@ class Grant(ApiModel):
     files: tuple[GrantedFile, ...] = ()
     ca_bundle: str | None = None
     peers: PeerGrant | None = None
+    slot: SlotAnswer | None = None
     error: WireError | None = None
 
     @property
     def must_wait(self) -> bool:
-        """True if another node reads the source and nothing can be fetched before it is done."""
-        return self.peers is not None and not self.peers.reads_source and self.total_files == 0
+        """True if nothing can be fetched before another node has read the source, or its turn."""
+        if self.total_files:
+            return False
+        is_awaiting_peers = self.peers is not None and not self.peers.reads_source
+        return is_awaiting_peers or (self.slot is not None and not self.slot.is_granted)
 
 
 class GrantResponse(ApiModel):

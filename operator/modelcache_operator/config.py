@@ -47,6 +47,7 @@ class OperatorConfig:
     workers: int
     api_writes_per_second: float
     source_policy: Path | None
+    limits: Path | None
     authority_max_age_seconds: float
     authority_overlap_seconds: float
     peers: bool
@@ -191,6 +192,9 @@ _OPTIONS: Final = {
     ),
     "source_policy": _Option(
         "--source-policy", "", _parse_path, "file with the sources that are allowed beyond default"
+    ),
+    "limits": _Option(
+        "--limits", "", _parse_path, "file with the limits of the fleet by source and namespace"
     ),
     "authority_max_age_seconds": _Option(
         "--authority-max-age",

@@ -26,6 +26,8 @@ from modelcache_api.wire import (
     PeerGrant,
     Proposal,
     ProposalResponse,
+    SlotAnswer,
+    SlotRequest,
     WireError,
 )
 from modelcache_operator.decide.grant_access import (
@@ -41,11 +43,16 @@ from modelcache_operator.peering import Peering
 from modelcache_operator.ports.manifests import AdoptedContent, ManifestDamagedError, Manifests
 from modelcache_operator.ports.sources import SignedPage, SourceError, Sources
 from modelcache_operator.ports.world import WorldReader
+from modelcache_operator.slots import Slots
+from modelcache_operator.source_turn import SourceTurn
 
 logger = logging.getLogger(__name__)
 # Files in one answer over all its entries: keeps it in the low megabytes. Callers go on at
 # offset + len(files).
 MAX_FILES_PER_ANSWER: Final = 2_000
+_TOO_OLD: Final = (
+    "a limit of the fleet covers the source, and this agent is older than such limits: upgrade it"
+)
 _CANNOT_READ: Final = "the operator cannot sign for this source now: see its ModelVersion"
 # What this replica has not seen yet, and what only a changed object or Secret can help.
 _LATE_SECONDS: Final = 5.0
@@ -76,6 +83,7 @@ class GrantService:
         sources: Sources,
         *,
         peering: Peering | None = None,
+        slots: Slots | None = None,
         on_adopted: Callable[[Uid], None] | None = None,
         on_source_missing: Callable[[Uid], None] | None = None,
     ) -> None:
@@ -83,6 +91,7 @@ class GrantService:
         self._manifests = manifests
         self._sources = sources
         self._peering = peering
+        self._slots = slots
         self._on_adopted = on_adopted
         self._on_source_missing = on_source_missing
 
@@ -145,6 +154,20 @@ class GrantService:
             wait = error.retry_after_seconds or _SLOW_SECONDS
             raise FileRefusedError(_make_error(error.reason, _CANNOT_READ), wait) from None
 
+    def answer_slot(self, caller: Caller, request: SlotRequest) -> SlotAnswer:
+        """Whether the caller may read an entry's source now, or go on reading it."""
+        slots, uid = self._slots, Uid(request.uid)
+        if slots is None:
+            return SlotAnswer(is_limited=False)
+        found = self._find(caller, uid)
+        if found is not None:
+            return slots.ask(caller, *found, request.slot)
+        if not request.slot.wants:
+            slots.release(caller, uid, request.slot)
+        return SlotAnswer(
+            leads=False, ask_again_seconds=_LATE_SECONDS, message=refuse_entry().message
+        )
+
     async def _grant_entry(self, caller: Caller, query: GrantQuery, limit: int) -> Grant:
         uid = Uid(query.uid)
         found = self._find(caller, uid)
@@ -174,11 +197,19 @@ class GrantService:
             return Grant(uid=uid, error=opened)
         source, content = opened
         content_digest = None if content is None else content.manifest.digest
+        turn = SourceTurn(self._slots, caller, entry, version, query.slot)
+        if turn.is_refused:
+            return _failed(uid, Reason.THROTTLED, _TOO_OLD)
         peers = None
         if self._peering is not None and query.peers is not None:
-            peers = self._peering.grant(caller, entry, query.peers, content_digest)
+            peers = self._peering.grant(
+                caller, entry, query.peers, content_digest, may_read=turn.may_read
+            )
             if peers is not None and _must_wait(peers, content):
+                turn.give_up()
                 return Grant(uid=uid, source_digest=entry.source_digest, peers=peers)
+        if (peers is None or peers.reads_source) and not turn.may_read():
+            return Grant(uid=uid, source_digest=entry.source_digest, slot=turn.answer)
         files = source.files[offset : offset + limit]
         page = await self._sources.sign(version, files, source.revision)
         granted = await asyncio.to_thread(_build_files, uid, offset, files, page, content)
@@ -191,6 +222,7 @@ class GrantService:
             files=granted,
             ca_bundle=page.ca_bundle,
             peers=peers,
+            slot=turn.tell(),
         )
 
     async def _open(

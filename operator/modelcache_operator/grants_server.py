@@ -1,4 +1,4 @@
-"""The agents' door: HTTPS, three questions, small files and a health check.
+"""The agents' door: HTTPS, four questions, small files and a health check.
 
 No token, URL or body enters a log line; errors are logged by their kind and place alone.
 """
@@ -22,7 +22,13 @@ from pydantic import BaseModel, ValidationError
 
 from modelcache_api import names
 from modelcache_api.names import Reason
-from modelcache_api.wire import CertificateRequest, GrantRequest, Proposal, WireError
+from modelcache_api.wire import (
+    CertificateRequest,
+    GrantRequest,
+    Proposal,
+    SlotRequest,
+    WireError,
+)
 from modelcache_kube.errors import KubeError
 from modelcache_operator.decide.grant_access import Caller
 from modelcache_operator.decide.world import Uid
@@ -112,6 +118,7 @@ class GrantsServer:
         grants, proposals, files = names.PATH_GRANTS, names.PATH_PROPOSALS, names.PATH_FILES
         app.router.add_post(grants, self._handler(grants, self._grant))
         app.router.add_post(proposals, self._handler(proposals, self._propose))
+        app.router.add_post(names.PATH_SLOTS, self._handler(names.PATH_SLOTS, self._slot))
         app.router.add_get(files + r"/{uid}/{number:\d{1,6}}", self._handler(files, self._file))
         if (credentials := self._credentials) is not None:
             certify = partial(self._certify, credentials=credentials)
@@ -136,6 +143,14 @@ class GrantsServer:
             body = await _read_body(request, self._settings.grant_body_bytes)
             answer = await self._service.grant(caller, _parse(GrantRequest, body))
             return await _respond(HTTPStatus.OK, answer)
+
+    async def _slot(self, request: web.Request) -> web.Response:
+        async with asyncio.timeout(self._settings.grant_seconds):
+            caller = await self._admit(request, self._grant_rate)
+            body = await _read_body(request, self._settings.grant_body_bytes)
+            return await _respond(
+                HTTPStatus.OK, self._service.answer_slot(caller, _parse(SlotRequest, body))
+            )
 
     async def _propose(self, request: web.Request) -> web.Response:
         async with asyncio.timeout(self._settings.proposal_seconds):

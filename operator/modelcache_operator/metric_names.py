@@ -19,3 +19,8 @@ CACHE_COPIES: Final = "modelcache_cache_copies"
 VERSION_SOURCE: Final = "modelcache_version_source"
 VERSION_READY: Final = "modelcache_version_ready"
 NODE_READY: Final = "modelcache_node_ready"
+
+# One series for each limit of the fleet that is set.
+LIMIT_READERS: Final = "modelcache_limit_readers"
+LIMIT_WAITING: Final = "modelcache_limit_waiting"
+LIMIT_RATE: Final = "modelcache_limit_bytes_per_second"

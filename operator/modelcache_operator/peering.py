@@ -60,9 +60,18 @@ class Peering:
         self._claims: dict[Uid, tuple[Uid, float]] = {}
 
     def grant(
-        self, caller: Caller, entry: EntrySpec, query: PeerQuery, content_digest: str | None
+        self,
+        caller: Caller,
+        entry: EntrySpec,
+        query: PeerQuery,
+        content_digest: str | None,
+        *,
+        may_read: Callable[[], bool] = lambda: True,
     ) -> PeerGrant | None:
-        """The caller's leave to read from others; None while there is no authority to sign it."""
+        """The caller's leave to read from others; None while there is no authority to sign it.
+
+        `may_read` is asked if it would read the source. If not, nobody waits for it.
+        """
         uid, avoid = Uid(entry.uid), frozenset(query.avoid)
         others = self._world.nodes_of_entry(uid)
         candidates = find_candidates(
@@ -89,7 +98,7 @@ class Peering:
         signed = self._credentials.sign(ticket)
         if signed is None:
             return None
-        if role is Role.READ:
+        if role is Role.READ and may_read():
             self._note_claim(uid, caller.node_uid)
         holders: tuple[Holder, ...] = ()
         if content_digest is not None and role is not Role.ASK_AGAIN:

@@ -47,11 +47,12 @@ from modelcache_operator.kopf_app import KopfInformer
 from modelcache_operator.leading import Term
 from modelcache_operator.peer_credentials import PeerCredentials
 from modelcache_operator.peering import Peering, PeeringSettings
+from modelcache_operator.policy_files import PolicyFiles
 from modelcache_operator.ports.authority import AuthorityDamagedError
 from modelcache_operator.ports.manifests import Manifests
 from modelcache_operator.ports.sources import Sources
 from modelcache_operator.serving_certificate import RotationPlan, ServingCertificate
-from modelcache_operator.sources.allow_list_file import AllowListFile
+from modelcache_operator.slots import Slots
 from modelcache_operator.sources.by_scheme import make_sources
 from modelcache_operator.workqueue import WorkQueue
 
@@ -72,12 +73,12 @@ async def run_operator(config: OperatorConfig) -> None:
         StartupError: the configuration cannot be used.
     """
     try:
-        allow_list = AllowListFile(config.source_policy)
+        files = PolicyFiles.read(config.source_policy, config.limits)
     except ValueError as error:
-        raise StartupError(f"--source-policy: {error}") from error
+        raise StartupError(str(error)) from error
     tap = RequestTap()
     async with _connect(config, tap) as kube:
-        await _Program(config, kube, tap, allow_list).run()
+        await _Program(config, kube, tap, files).run()
 
 
 @asynccontextmanager
@@ -95,7 +96,7 @@ class _Program:
     """The parts, made once and in order; `run` starts them."""
 
     def __init__(
-        self, config: OperatorConfig, kube: KubeClient, tap: RequestTap, allow_list: AllowListFile
+        self, config: OperatorConfig, kube: KubeClient, tap: RequestTap, files: PolicyFiles
     ) -> None:
         self._config = config
         self._kube = kube
@@ -104,7 +105,10 @@ class _Program:
         self._elector = LeaderElector(
             kube, config.namespace, names.LEADER_LEASE, config.identity, on_error=_log_election
         )
-        self._metrics = OperatorMetrics(cache, self._is_leader)
+        self._slots = Slots(
+            cache, files.limits.current, is_leader=self._is_leader, clock=self._clock.monotonic
+        )
+        self._metrics = OperatorMetrics(cache, self._is_leader, self._slots.list_use)
         self._watches = WatchHealth(clock.monotonic, [kind.value for kind in ObservedKind])
         self._informer = KopfInformer(
             partial(read_login, config.kubeconfig),
@@ -118,7 +122,7 @@ class _Program:
             config, clock.monotonic, self._watches, self._informer, self._relister
         )
         tap.listeners += [self._metrics.request, self._health.note_request]
-        self._sources = make_sources(KubeKeyedData(kube), allow_list.current)
+        self._sources = make_sources(KubeKeyedData(kube), files.allow_list.current)
         self._manifests = ConfigMapManifests(kube, config.namespace)
         self._queue = WorkQueue(self._metrics, uniform=random.uniform)
         self._term = self._make_term(self._sources, self._manifests)
@@ -159,12 +163,19 @@ class _Program:
         while True:
             try:
                 if self._config.leader_elect:
-                    await self._elector.run(self._term.run)
+                    await self._elector.run(self._run_term)
                 else:
-                    await self._term.run()
+                    await self._run_term()
             except Exception:  # noqa: BLE001 - grants are served meanwhile
                 _log.exception("a term of leadership failed; again in %.0f s", _RETRY_SECONDS)
             await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _run_term(self) -> None:
+        self._slots.begin_term()
+        try:
+            await self._term.run()
+        finally:
+            self._slots.end_term()
 
     async def _serve_grants(self) -> None:
         config, world = self._config, self._cache
@@ -189,6 +200,7 @@ class _Program:
                 self._manifests,
                 self._sources,
                 peering=peering if config.peers else None,
+                slots=self._slots,
                 on_adopted=self._on_adopted,
                 on_source_missing=self._on_source_missing,
             ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -16,15 +16,17 @@ from modelcache_api.names import (
     PATH_FILES,
     PATH_GRANTS,
     PATH_PROPOSALS,
+    PATH_SLOTS,
     Condition,
 )
 from modelcache_api.v1alpha1.base import ConditionStatus
 from modelcache_operator import metric_names as named
 from modelcache_operator.decide.events import find_condition
 from modelcache_operator.ports.world import ObservedWorld
+from modelcache_operator.slots import ScopeUse
 
 _BUCKETS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
-_KNOWN_PATHS = frozenset({PATH_CERTIFICATES, PATH_FILES, PATH_GRANTS, PATH_PROPOSALS})
+_KNOWN_PATHS = frozenset({PATH_CERTIFICATES, PATH_FILES, PATH_GRANTS, PATH_PROPOSALS, PATH_SLOTS})
 
 
 class OperatorMetrics:
@@ -33,7 +35,12 @@ class OperatorMetrics:
     Series of objects are computed from the watch cache when asked for, so they end with them.
     """
 
-    def __init__(self, world: ObservedWorld, is_leader: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        world: ObservedWorld,
+        is_leader: Callable[[], bool],
+        list_limits: Callable[[], Iterable[ScopeUse]] = tuple,
+    ) -> None:
         self.registry = CollectorRegistry()
         self._reconciles = Counter(
             named.RECONCILES, "Runs for a key.", ["kind", "result"], registry=self.registry
@@ -63,6 +70,7 @@ class OperatorMetrics:
         leader = Gauge(named.IS_LEADER, "1 while this replica leads.", registry=self.registry)
         leader.set_function(lambda: float(is_leader()))
         self.registry.register(_ObjectCollector(world))
+        self.registry.register(_LimitCollector(list_limits))
 
     def queued(self, depth: int) -> None:
         """A key has been queued."""
@@ -164,6 +172,36 @@ class _ObjectCollector(Collector):
         ):
             count.add_metric([kind], number)
         return count
+
+
+class _LimitCollector(Collector):
+    """Of the leader alone, and of the limits that are set alone."""
+
+    def __init__(self, list_limits: Callable[[], Iterable[ScopeUse]]) -> None:
+        self._list_limits = list_limits
+
+    def describe(self) -> Sequence[Metric]:
+        """Nothing in advance, as above."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """How each limit is used now."""
+        labels = ["limit", "name"]
+        readers = GaugeMetricFamily(
+            named.LIMIT_READERS, "Nodes that may read under the limit.", labels=labels
+        )
+        waiting = GaugeMetricFamily(
+            named.LIMIT_WAITING, "Transfers that wait for a slot.", labels=labels
+        )
+        rate = GaugeMetricFamily(
+            named.LIMIT_RATE, "Bytes a second that are handed out.", labels=labels
+        )
+        for use in self._list_limits():
+            values = [use.name.kind.value, use.name.name]
+            readers.add_metric(values, use.readers)
+            waiting.add_metric(values, use.waiting)
+            rate.add_metric(values, use.bytes_per_second)
+        yield from (readers, waiting, rate)
 
 
 def _truth(conditions: Sequence[ConditionStatus]) -> float:

@@ -105,7 +105,7 @@ def _covers(rule: AllowRule, request: SourceRequest) -> bool:
     without_port = host.rpartition(":")[0] if _has_port(host) else host
     return (
         _matches_any(request.namespace, rule.namespaces)
-        and any(_is_below(request.uri, prefix) for prefix in rule.uri_prefixes)
+        and any(is_below(request.uri, prefix) for prefix in rule.uri_prefixes)
         and any(_matches_any(form, rule.endpoints) for form in (host, without_port))
     )
 
@@ -119,7 +119,7 @@ def _has_port(host: str) -> bool:
     return host.rpartition(":")[2].isdigit() and not host.endswith("]") and ":" in host
 
 
-def _is_below(uri: str, prefix: str) -> bool:
+def is_below(uri: str, prefix: str) -> bool:
     """`s3://b/exp` covers `s3://b/exp` and `s3://b/exp/x`, and not `s3://b/exp2`.
 
     `hf://org/name` covers all revisions of that repository.

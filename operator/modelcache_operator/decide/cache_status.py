@@ -190,6 +190,9 @@ def _judge_underway(facts: CacheFacts, have: str, *, is_ready: bool) -> _Outlook
     if furthest is None:
         return None
     message = f"{have}, {facts.tally.progress_tenths * 10}% of the bytes are in place"
+    if furthest is EntryState.PENDING and (queued := facts.tally.queued) is not None:
+        message = truncate(f"{message}; {queued}")
+        return _Outlook(Reason.QUEUED, message, is_ready=is_ready, is_moving=True)
     return _Outlook(_REASON_OF_STATE[furthest], message, is_ready=is_ready, is_moving=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from modelcache_api.names import EntryState
+from modelcache_api.names import EntryState, Reason
 from modelcache_api.v1alpha1.cache_node import EntryStatus
 from modelcache_operator.decide.placement import Books
 from modelcache_operator.decide.world import NodeName, Uid
@@ -60,6 +60,12 @@ class CopyTally:
         """The most advanced state of the copies that are on their way, or None."""
         states = {copy.state for copy in self.copies}
         return next((state for state in _IN_PROGRESS if state in states), None)
+
+    @property
+    def queued(self) -> str | None:
+        """Why copies wait for a limit of the fleet, in one node's words; None if none does."""
+        entries = (copy.entry for copy in self.copies if copy.state is EntryState.PENDING)
+        return next((e.message for e in entries if e and e.reason == Reason.QUEUED), None)
 
     @property
     def progress_tenths(self) -> int:

@@ -18,7 +18,7 @@ from modelcache_operator.decide.world import (
 
 _ACTION: Final = "Reconcile"
 # On the way, and well known from the status itself: not worth an Event of their own.
-_QUIET: Final = frozenset({Reason.RESOLVING, Reason.WAITING})
+_QUIET: Final = frozenset({Reason.RESOLVING, Reason.WAITING, Reason.QUEUED})
 _QUIET_WHILE_MOVING: Final = frozenset({Reason.MODEL_VERSION_NOT_READY})
 
 

@@ -11,6 +11,12 @@ from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.world import CacheNodeView, NodeView
 
 
+def is_lost(cache_node: CacheNodeView) -> bool:
+    """True if the agent is said to be silent for too long."""
+    ready = (c.status for c in cache_node.status.conditions if c.type == Condition.READY)
+    return next(ready, "Unknown") == "False"
+
+
 def make_node_conditions(
     cache_node: CacheNodeView, liveness: Liveness, now: datetime
 ) -> tuple[ConditionStatus, ...]:

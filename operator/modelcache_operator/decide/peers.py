@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from modelcache_api.names import Condition, EntryState
+from modelcache_api.names import EntryState
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 from modelcache_api.wire import MAX_HOLDERS, Holder
+from modelcache_operator.decide.node_status import is_lost
 from modelcache_operator.decide.world import CacheNodeView, NodeView, Uid
 
 # A node that was told to read the source may not have reported anything yet.
@@ -170,7 +171,7 @@ def _make_candidate(
     if node is None or node.uid != cache_node.spec.node_uid or node.is_deleted or peer is None:
         return None
     theirs = cache_node.spec.find_entry(entry.uid)
-    if theirs is None or theirs.source_digest != entry.source_digest or _is_lost(cache_node):
+    if theirs is None or theirs.source_digest != entry.source_digest or is_lost(cache_node):
         return None
     status = next((s for s in cache_node.status.entries if s.uid == entry.uid), None)
     state = None if status is None else status.state
@@ -188,11 +189,6 @@ def _make_candidate(
         state=state,
         is_complete=is_complete,
     )
-
-
-def _is_lost(cache_node: CacheNodeView) -> bool:
-    ready = (c.status for c in cache_node.status.conditions if c.type == Condition.READY)
-    return next(ready, "Unknown") == "False"
 
 
 def _distance(caller: NodeView | None, node: NodeView, topology: Sequence[str]) -> int:

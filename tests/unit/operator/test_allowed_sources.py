@@ -14,7 +14,7 @@ from modelcache_operator.decide.allowed_sources import (
     describe_refused_address,
     parse_allow_list,
 )
-from modelcache_operator.sources.allow_list_file import AllowListFile
+from modelcache_operator.policy_files import ReloadedFile
 
 
 def ask(rules, *, namespace="team", uri="s3://models/llama", host="s3.example:443"):
@@ -148,10 +148,14 @@ def test_a_list_with_a_mistake_is_refused_as_a_whole(document):
         parse_allow_list(document)
 
 
+def read(path):
+    return ReloadedFile(path, parse_allow_list, "--source-policy")
+
+
 def test_the_file_is_read_again_when_it_changes(tmp_path, caplog):
     file = tmp_path / "allow.yaml"
     file.write_text("- {namespaces: [a], uriPrefixes: ['s3://x/'], loopback: true}\n")
-    allow_list = AllowListFile(file)
+    allow_list = read(file)
     assert allow_list.current().rules[0].namespaces == ("a",)
     file.write_text("- {namespaces: [bb]}\n")
     os.utime(file, ns=(1, 1))
@@ -165,7 +169,7 @@ def test_the_file_is_read_again_when_it_changes(tmp_path, caplog):
 
 def test_a_broken_file_at_the_start_is_an_error(tmp_path):
     with pytest.raises(ValueError, match=r"missing\.yaml"):
-        AllowListFile(tmp_path / "missing.yaml")
-    assert AllowListFile(None).current() == AllowList()
+        read(tmp_path / "missing.yaml")
+    assert read(None).current() == AllowList()
     (tmp_path / "empty.yaml").write_text("")
-    assert AllowListFile(tmp_path / "empty.yaml").current() == AllowList()
+    assert read(tmp_path / "empty.yaml").current() == AllowList()

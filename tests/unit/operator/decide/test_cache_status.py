@@ -310,3 +310,18 @@ def test_the_transition_time_moves_only_when_the_status_flips():
         Condition.RECONCILING: later,
         Condition.STALLED: NOW,
     }
+
+
+def test_copies_that_wait_for_a_limit_say_so_with_who_is_ahead():
+    queued = make_entry(state=PENDING, reason=Reason.QUEUED, message="2 nodes read s3://m/ now")
+    books = make_books(make_book("n0", entries=[queued]), make_book("n1", entries=[]))
+    tally = tally_copies(Uid("v1"), books, 2, books)
+    status = make_cache_status(CacheFacts(make_cache(copies=2), make_version(), tally, None), NOW)
+    assert outlook(status) == (False, True, False, Reason.QUEUED)
+    assert "2 nodes read s3://m/ now" in status.conditions[0].message
+    reading = make_books(
+        make_book("n0", entries=[queued]), make_book("n1", entries=[make_entry(state=DOWNLOADING)])
+    )
+    tally = tally_copies(Uid("v1"), reading, 2, reading)
+    status = make_cache_status(CacheFacts(make_cache(copies=2), make_version(), tally, None), NOW)
+    assert outlook(status)[-1] == Reason.DOWNLOADING
