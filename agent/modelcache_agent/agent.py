@@ -21,14 +21,16 @@ from modelcache_agent.background import BackgroundTasks
 from modelcache_agent.config import Config
 from modelcache_agent.decide.bandwidth import Bandwidth
 from modelcache_agent.errands import Errands
-from modelcache_agent.fetch import FetchConfig, FetchEngine
+from modelcache_agent.fetch import FetchConfig, FetchEngine, SourceGate
+from modelcache_agent.fetch.clock import SystemClock as FetchClock
 from modelcache_agent.heartbeat import Heartbeat
 from modelcache_agent.identity import NodeIdentity
 from modelcache_agent.loop import AgentLoop, LoopSettings
 from modelcache_agent.memory import Memory
 from modelcache_agent.peers.assembly import Peers
-from modelcache_agent.peers.waiting import PeerQueue
+from modelcache_agent.peers.waiting import GrantQueue
 from modelcache_agent.ports.cluster import Cluster
+from modelcache_agent.slots import SlotKeeper
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.transfers import Transfers
@@ -136,9 +138,11 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
     http = _connect_operator(around.config, stack)
     peers = Peers(around.config, clock, _waker(wakeup)) if around.config.peers else None
     book = None if peers is None else peers.book
-    grants = HttpGrants(http, book)
+    grants = HttpGrants(http, book, clock.monotonic)
+    fetch_clock = FetchClock()
+    gate = SourceGate(fetch_clock, clock.monotonic)
     engine = await stack.enter_async_context(
-        FetchEngine(grants, _fetch_config(around.config), routes=book)
+        FetchEngine(grants, _fetch_config(around.config), fetch_clock, routes=book, gate=gate)
     )
     metrics = PrometheusMetrics(
         engine.counters,
@@ -146,10 +150,12 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
         (lambda: peers.book.answers) if peers is not None else dict,
         peers.sent.total if peers is not None else int,
     )
-    queue = None if book is None else PeerQueue(grants, book, clock)
+    most = around.config.max_models
+    queue = GrantQueue(grants, book, clock, lambda: memory.count_fetching() < most)
+    slots = SlotKeeper(grants, gate, clock)
     errands = Errands(
         memory=memory,
-        transfers=Transfers(grants, engine, around.store, thread, queue),
+        transfers=Transfers(grants, engine, around.store, thread, queue, slots),
         tasks=tasks,
         wakeup=wakeup,
         clock=clock,

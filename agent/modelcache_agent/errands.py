@@ -138,9 +138,10 @@ class Errands:
                 running.flight, verified_bytes=entry.size_bytes, state=EntryState.VERIFYING
             )
 
-        def on_state(state: EntryState) -> None:
-            if running.flight.state is not state:
-                running.flight = replace(running.flight, state=state)
+        def on_state(state: EntryState, queued: str) -> None:
+            before = running.flight
+            running.flight = replace(before, state=state, queued=queued)
+            if running.flight != before:
                 self._wakeup.set()
 
         listeners = Listeners(on_progress, on_state, on_fetched, running.news)

@@ -16,6 +16,7 @@ from modelcache_agent.decide.volumes import Wish, find_attached, find_mounted
 from modelcache_agent.decide.world import Flight, World
 from modelcache_agent.ports.cluster import CacheNodeView
 from modelcache_agent.tiers.disk import Survey
+from modelcache_api.names import EntryState
 from modelcache_api.v1alpha1.cache_node import CacheNodeStatus, EntrySpec
 
 
@@ -49,6 +50,10 @@ class Memory:
     status_pause: Pause = field(default_factory=Pause)
     busy: set[str] = field(default_factory=set)
     faults: dict[Action, Fault] = field(default_factory=dict)
+
+    def count_fetching(self) -> int:
+        """Transfers that take a turn: those that wait for others take none."""
+        return sum(f.flight.state is not EntryState.PENDING for f in self.fetches.values())
 
     def note_fault(self, action: Action, message: str, *, now: float, jitter: float) -> None:
         """The action failed; it rests before it is tried again."""

@@ -9,11 +9,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from modelcache_agent.adopt.handover import take_staged
 from modelcache_agent.decide.world import Origin
 from modelcache_agent.fetch import (
+    FetchCancelledError,
     FetchEngine,
     FetchFile,
     FetchJob,
@@ -21,8 +23,9 @@ from modelcache_agent.fetch import (
     GrantUnavailableError,
     Progress,
 )
-from modelcache_agent.peers.waiting import PeerQueue
+from modelcache_agent.peers.waiting import GrantQueue
 from modelcache_agent.ports.grants import Grants, OpenedGrant
+from modelcache_agent.slots import SlotKeeper
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.errors import StoreError, describe_error
 from modelcache_agent.tiers.known_pieces import find_pieces
@@ -53,10 +56,13 @@ class TransferFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """What a transfer tells, and `news`, by which it hears that its entry has changed."""
+    """What a transfer tells, and `news`, by which it hears that its entry has changed.
+
+    `on_state` is told the state and, where a limit of the fleet is waited for, who is ahead.
+    """
 
     on_progress: Callable[[Progress], None]
-    on_state: Callable[[EntryState], None]
+    on_state: Callable[[EntryState, str], None]
     on_fetched: Callable[[], None]
     news: asyncio.Event
 
@@ -69,19 +75,22 @@ class Transfers:
     engine: FetchEngine
     store: DiskStore
     thread: StoreThread
-    queue: PeerQueue | None = None
+    queue: GrantQueue
+    slots: SlotKeeper
 
     async def fetch(self, entry: EntrySpec, namespace: str, listeners: Listeners) -> None:
         """Fetch and publish the entry's bytes, counted for the namespace.
 
         The caller has reserved them.
         """
+        outcome = None
         try:
-            opened = await self._open(entry, listeners)
-            here = await self.thread.call(self._find_here, opened)
-            await self._take_staged(entry, opened, here)
-            job = self._make_job(entry, namespace, opened, here)
-            outcome = await self._run(job, listeners.on_progress)
+            while outcome is None:
+                opened = await self._open(entry, listeners)
+                here = await self.thread.call(self._find_here, opened)
+                await self._take_staged(entry, opened, here)
+                job = self._make_job(entry, namespace, opened, here)
+                outcome = await self._run(job, opened, listeners.on_progress)
         finally:
             self.grants.forget(entry.uid)
         listeners.on_fetched()
@@ -89,8 +98,6 @@ class Transfers:
 
     async def _open(self, entry: EntrySpec, listeners: Listeners) -> OpenedGrant:
         try:
-            if self.queue is None:
-                return await self.grants.open(entry)
             return await self.queue.open(entry, listeners.news, listeners.on_state)
         except GrantUnavailableError as error:
             raise _failed(error) from error
@@ -115,10 +122,20 @@ class Transfers:
             namespace=namespace,
         )
 
-    async def _run(self, job: FetchJob, on_progress: Callable[[Progress], None]) -> FetchOutcome:
+    async def _run(
+        self, job: FetchJob, opened: OpenedGrant, on_progress: Callable[[Progress], None]
+    ) -> FetchOutcome | None:
+        """All files; None if leave to read the source was lost, and must be waited for again."""
         if not job.files:
             return FetchOutcome(job.uid, ())
-        outcome = await self.engine.fetch(job, on_progress)
+        stop = partial(self.engine.cancel, job.uid)
+        async with self.slots.keeping(job.uid, opened.slot, stop) as lease:
+            try:
+                outcome = await self.engine.fetch(job, on_progress)
+            except FetchCancelledError:
+                if lease.is_lost:
+                    return None
+                raise
         if outcome.failure is not None:
             failure = outcome.failure
             raise TransferFailedError(failure.reason, failure.message, failure.retry_after_seconds)

@@ -12,7 +12,7 @@ import http.client
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
@@ -73,6 +73,8 @@ class FaultProxy:
         self.max_seconds = max_seconds
         self.gets: Counter[str] = Counter()
         self.body_bytes: Counter[str] = Counter()
+        self.answering: Counter[str] = Counter()
+        self.most_at_once: Counter[str] = Counter()
         self.served: list[tuple[str, dict[str, str]]] = []
         self.connections = 0
         self.open: set[socket.socket] = set()
@@ -128,6 +130,18 @@ class FaultProxy:
     def total_bytes(self) -> int:
         return sum(self.body_bytes.values())
 
+    @contextlib.contextmanager
+    def counting(self, path: str) -> Iterator[None]:
+        """One answer is on its way; how many were at most at the same time is kept."""
+        with self.lock:
+            self.answering[path] += 1
+            self.most_at_once[path] = max(self.most_at_once[path], self.answering[path])
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.answering[path] -= 1
+
     def choose(self, path: str) -> Fault | None:
         with self.lock:
             self.gets[path] += 1
@@ -182,7 +196,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.status is not None:
             self._answer(path, fault)
             return
-        self._forward(path, fault)
+        with self.world.counting(path):
+            self._forward(path, fault)
 
     def _answer(self, path, fault):
         self.send_response_only(fault.status)

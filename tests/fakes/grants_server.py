@@ -20,7 +20,7 @@ from modelcache_api.manifest import (
     make_content_manifest,
     make_source_manifest,
 )
-from modelcache_api.names import PATH_GRANTS, PATH_PROPOSALS
+from modelcache_api.names import PATH_GRANTS, PATH_PROPOSALS, PATH_SLOTS
 from modelcache_api.wire import (
     Grant,
     GrantedFile,
@@ -28,6 +28,7 @@ from modelcache_api.wire import (
     GrantResponse,
     Proposal,
     ProposalResponse,
+    SlotAnswer,
     WireError,
 )
 
@@ -69,6 +70,8 @@ class GrantsServer:
     lifetime_seconds: float = 3600.0
     failing_status: int | None = None
     failing_body: bytes = b"{}"
+    slot: SlotAnswer | None = None
+    """About every version: a limit of the fleet covers it."""
     tokens: list[str] = field(default_factory=list)
     requests: list[tuple[str, dict]] = field(default_factory=list)
     # The client's port of each request: one for each connection.
@@ -109,6 +112,8 @@ class GrantsServer:
             return Grant(uid=uid, error=WireError(reason="NotKnownYet", message="no such entry"))
         if version.error is not None:
             return Grant(uid=uid, error=version.error)
+        if self.slot is not None and not self.slot.is_granted and offset == 0:
+            return Grant(uid=uid, source_digest=version.source.digest, slot=self.slot)
         files = version.source.files
         page = files[offset : offset + min(limit, self.page_files)]
         contents = version.contents if version.knows_content else {}
@@ -119,6 +124,7 @@ class GrantsServer:
             total_files=len(files),
             offset=offset,
             files=tuple(self._file(uid, file, contents.get(file.path)) for file in page),
+            slot=self.slot,
         )
 
     def _file(self, uid: str, file: SourceFile, content: ContentFile | None) -> GrantedFile:
@@ -167,6 +173,9 @@ class _Handler(BaseHTTPRequestHandler):
             asked = GrantRequest.model_validate_json(body)
             grants = tuple(world.grant(q.uid, q.offset, q.limit) for q in asked.entries)
             self._answer(200, GrantResponse(grants=grants).model_dump_json(by_alias=True).encode())
+        elif self.path == PATH_SLOTS:
+            answer = world.slot or SlotAnswer(is_limited=False)
+            self._answer(200, answer.model_dump_json(by_alias=True).encode())
         elif self.path == PATH_PROPOSALS:
             answer = world.adopt(Proposal.model_validate_json(body))
             status = 409 if answer.error else 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,9 +18,9 @@ from modelcache_agent.decide.granting import (
 )
 from modelcache_agent.fetch import GrantUnavailableError
 from modelcache_agent.peers.book import PeerBook
-from modelcache_agent.ports.grants import MustWaitError, OpenedGrant
+from modelcache_agent.ports.grants import MustWaitError, OpenedGrant, Slot
 from modelcache_api.manifest import ContentDigest, ContentManifest, SourceFile, make_source_manifest
-from modelcache_api.names import PATH_GRANTS, PATH_PROPOSALS, Reason
+from modelcache_api.names import PATH_GRANTS, PATH_PROPOSALS, PATH_SLOTS, Reason
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 from modelcache_api.wire import (
     Grant,
@@ -31,12 +32,18 @@ from modelcache_api.wire import (
     Proposal,
     ProposalResponse,
     ProposedFile,
+    SlotAnswer,
+    SlotQuery,
+    SlotRequest,
     WireError,
 )
+from modelcache_kube import boot_seconds
 
 _ODD_SECONDS: Final = 60.0
 # Whoever fetches already is not sent to look for the leader.
 _NO_LONGER_SECONDS: Final = 3600.0
+# Of pages and URLs of what is fetched already: its slot is renewed apart from them.
+_GOES_ON: Final = SlotQuery(wants=False)
 
 
 @dataclass(slots=True)
@@ -58,20 +65,29 @@ class _Opened:
 class HttpGrants:
     """The port. One version's pages are asked for one after another."""
 
-    def __init__(self, http: OperatorHttp, book: PeerBook | None = None) -> None:
+    def __init__(
+        self,
+        http: OperatorHttp,
+        book: PeerBook | None = None,
+        now: Callable[[], float] = boot_seconds,
+    ) -> None:
         self._http = http
         self._book = book
+        self._now = now
         self._opened: dict[str, _Opened] = {}
 
     async def open(self, entry: EntrySpec, waited_seconds: float = 0.0) -> OpenedGrant:
         """All pages of the entry, checked as a whole before any byte is asked for."""
         opened = _Opened(entry.source_digest)
-        first = await self._page(entry.uid, 0, waited_seconds)
+        asked_at = self._now()
+        turn = SlotQuery(asked_at=asked_at, waited_seconds=waited_seconds)
+        first = await self._page(entry.uid, 0, waited_seconds, turn)
         self._learn(entry.uid, entry.source_digest, first)
-        if first.must_wait and first.peers is not None:
-            if not first.peers.holders:
+        if first.must_wait:
+            holders = () if first.peers is None else first.peers.holders
+            if not holders and (first.slot is None or not first.slot.leads):
                 self._http.reconnect()
-            raise MustWaitError(first.peers.holders)
+            raise MustWaitError(holders, first.slot)
         opened.take(first)
         while first.files and len(opened.files) < first.total_files:
             page = await self._page(entry.uid, len(opened.files), waited_seconds)
@@ -92,7 +108,23 @@ class HttpGrants:
             contents=make_contents(opened.files.values()),
             content_digest=_digest(first.content_digest),
             ca_bundle=first.ca_bundle,
+            slot=None if first.slot is None else Slot(first.slot, asked_at),
         )
+
+    async def ask_slot(self, uid: str, query: SlotQuery) -> Slot:
+        """One question; a replica that does not decide it is not asked again."""
+        asked_at = self._now()
+        query = query.model_copy(update={"asked_at": asked_at})
+        request = SlotRequest(uid=uid, slot=query)
+        body = request.model_dump_json(by_alias=True, exclude_none=True).encode()
+        _status, document = await self._http.post(PATH_SLOTS, body)
+        try:
+            answer = SlotAnswer.model_validate(document)
+        except ValidationError as error:
+            raise _odd("the operator's answer about a slot cannot be read") from error
+        if not answer.leads:
+            self._http.reconnect()
+        return Slot(answer, asked_at)
 
     def forget(self, uid: str) -> None:
         """Drop the URLs kept for a version."""
@@ -147,12 +179,15 @@ class HttpGrants:
             raise self._refused(answer.error)
         return adopted
 
-    async def _page(self, uid: str, offset: int, waited_seconds: float) -> Grant:
+    async def _page(
+        self, uid: str, offset: int, waited_seconds: float, slot: SlotQuery = _GOES_ON
+    ) -> Grant:
         peers = None
         if self._book is not None:
             avoid = self._book.avoided(uid)
             peers = PeerQuery(avoid=avoid, waited_seconds=waited_seconds)
-        request = GrantRequest(entries=(GrantQuery(uid=uid, offset=offset, peers=peers),))
+        query = GrantQuery(uid=uid, offset=offset, peers=peers, slot=slot)
+        request = GrantRequest(entries=(query,))
         body = request.model_dump_json(by_alias=True, exclude_none=True).encode()
         _status, document = await self._http.post(PATH_GRANTS, body)
         try:

@@ -111,6 +111,8 @@ def _view_held(
 
 def _view_flight(flight: Flight) -> EntryView:
     """Progress moves in tenths, so that the status is not rewritten for each part."""
+    if flight.state is EntryState.PENDING and flight.queued:
+        return EntryView(flight.uid, flight.state, Reason.QUEUED, flight.queued)
     if flight.state is EntryState.PENDING:
         message = "another node reads the source; this one reads from it afterwards"
         return EntryView(flight.uid, flight.state, Reason.WAITING, message)

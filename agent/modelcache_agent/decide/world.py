@@ -50,7 +50,8 @@ class Held:
 class Flight:
     """A transfer in progress; it holds a reservation in the ledger.
 
-    Pending while it waits for another node to read the source, and then takes nobody's turn.
+    Pending while it waits for another node to read the source, or for a limit of the fleet, and
+    then takes nobody's turn; `queued` says who is ahead under the limit.
     """
 
     uid: str
@@ -58,6 +59,7 @@ class Flight:
     total_bytes: int
     verified_bytes: int = 0
     state: EntryState = EntryState.DOWNLOADING
+    queued: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from modelcache_agent.fetch.job import (
     GrantUnavailableError,
     Progress,
 )
+from modelcache_agent.fetch.source_gate import SourceGate
 
 __all__ = [
     "FetchCancelledError",
@@ -28,4 +29,5 @@ __all__ = [
     "GrantProvider",
     "GrantUnavailableError",
     "Progress",
+    "SourceGate",
 ]

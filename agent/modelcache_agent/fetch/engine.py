@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from modelcache_agent.fetch.clock import Clock, SystemClock
 from modelcache_agent.fetch.config import FetchConfig
 from modelcache_agent.fetch.counters import CounterBoard, FetchCounters
+from modelcache_agent.fetch.finder import RouteFinder
 from modelcache_agent.fetch.grants import GrantDesk
 from modelcache_agent.fetch.job import FetchCancelledError, FetchOutcome, Progress
 from modelcache_agent.fetch.job_state import JobState
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from modelcache_agent.fetch.job import FetchJob, GrantProvider
     from modelcache_agent.fetch.routes import Routes
+    from modelcache_agent.fetch.source_gate import SourceGate
 
     OnProgress = Callable[[Progress], None]
 
@@ -52,8 +54,10 @@ class FetchEngine:
         config: FetchConfig | None = None,
         clock: Clock | None = None,
         routes: Routes | None = None,
+        gate: SourceGate | None = None,
     ) -> None:
         self._routes = routes
+        self._gate = gate
         self._grants = grants
         self._config = config or FetchConfig()
         self._clock = clock or SystemClock()
@@ -62,7 +66,7 @@ class FetchEngine:
         cap = self._config.bandwidth
         self._throttle = None if cap is None else Throttle(cap, self._clock)
         self._watches = [
-            StreamWatch(self._clock, self._throttle) for _ in range(self._config.streams)
+            StreamWatch(self._clock, self._throttle, gate) for _ in range(self._config.streams)
         ]
         self._flights: dict[str, _Flight] = {}
         self._parked = ParkedJobs()
@@ -75,9 +79,16 @@ class FetchEngine:
         desk = GrantDesk(
             self._grants, asyncio.get_running_loop(), self._config, self._clock, self._board
         )
+        finder = RouteFinder(desk, self._routes, self._gate)
         for number, watch in enumerate(self._watches):
             stream = Stream(
-                self._config, self._scheduler, desk, watch, self._clock, self._board, self._routes
+                self._config,
+                self._scheduler,
+                desk,
+                watch,
+                self._clock,
+                self._board,
+                finder,
             )
             self._start(f"fetch-stream-{number}", stream.run)
         self._start(
@@ -215,6 +226,8 @@ class FetchEngine:
             watch.interrupt_job(job)
         if self._throttle is not None:
             self._throttle.wake()
+        if self._gate is not None:
+            self._gate.wake()
 
     def _start(self, name: str, body: Callable[[], None]) -> None:
         thread = threading.Thread(target=body, name=name, daemon=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.fetch.refusal import RefusalError
 from modelcache_agent.fetch.routes import NoRoute, SourceRoute
@@ -13,19 +13,34 @@ if TYPE_CHECKING:
     from modelcache_agent.fetch.grants import GrantDesk
     from modelcache_agent.fetch.job_state import JobState
     from modelcache_agent.fetch.routes import Answer, PeerRoute, Route, Routes
+    from modelcache_agent.fetch.source_gate import SourceGate
 
 _log = logging.getLogger(__name__)
+# Between two looks whether the source may be read under the fleet's limits.
+_CLOSED_SECONDS: Final = 0.5
 
 
 class RouteFinder:
     """For the stream threads. Without `routes` everything is read from the source."""
 
-    def __init__(self, desk: GrantDesk, routes: Routes | None) -> None:
+    def __init__(
+        self, desk: GrantDesk, routes: Routes | None, gate: SourceGate | None = None
+    ) -> None:
         self._desk = desk
         self._routes = routes
+        self._gate = gate
 
     def find(self, job: JobState, file: FileState, piece: int) -> Route:
         """Where the piece is read from now. Blocks while the operator is asked."""
+        route = self._choose(job, file, piece)
+        if isinstance(route, SourceRoute) and not self._may_read(job.spec.uid):
+            return NoRoute(_CLOSED_SECONDS)
+        return route
+
+    def _may_read(self, uid: str) -> bool:
+        return self._gate is None or self._gate.may_read(uid)
+
+    def _choose(self, job: JobState, file: FileState, piece: int) -> Route:
         uid = job.spec.uid
         if self._routes is None or file.expected_piece(piece) is None:
             return SourceRoute()

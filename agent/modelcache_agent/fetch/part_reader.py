@@ -126,11 +126,12 @@ class PartReader:
         """
         reply, watch = self._reply(), self._watch
         filled, allowed, wanted = 0, 0, len(view)
+        limited = self._job.spec.uid if self._route is None else None
         watch.start_waiting()
         try:
             while filled < wanted:
                 if filled == allowed:
-                    allowed += watch.await_turn(wanted - filled)
+                    allowed += watch.await_turn(wanted - filled, limited)
                 count = reply.read_into(view[filled:allowed])
                 if count == 0:
                     break

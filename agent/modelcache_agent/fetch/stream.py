@@ -15,7 +15,6 @@ from blake3 import blake3
 from modelcache_agent.decide.transfer_plan import piece_length
 from modelcache_agent.fetch.connection import ConnectionCache
 from modelcache_agent.fetch.file_state import BUSY
-from modelcache_agent.fetch.finder import RouteFinder
 from modelcache_agent.fetch.finish import discard_file, finish_file, refuse_foreign_beginning
 from modelcache_agent.fetch.job_state import FetchPart, OpenFile, ProvePiece
 from modelcache_agent.fetch.part_reader import PartReader, RangesIgnoredError
@@ -43,9 +42,9 @@ if TYPE_CHECKING:
     from modelcache_agent.fetch.config import FetchConfig
     from modelcache_agent.fetch.counters import CounterBoard
     from modelcache_agent.fetch.file_state import FileState
+    from modelcache_agent.fetch.finder import RouteFinder
     from modelcache_agent.fetch.grants import GrantDesk
     from modelcache_agent.fetch.job_state import JobState, Task
-    from modelcache_agent.fetch.routes import Routes
     from modelcache_agent.fetch.scheduler import Scheduler
     from modelcache_agent.fetch.watch import StreamWatch
     from modelcache_api.wire import GrantedFile
@@ -64,9 +63,9 @@ class Stream:
         watch: StreamWatch,
         clock: Clock,
         counters: CounterBoard,
-        routes: Routes | None = None,
+        finder: RouteFinder,
     ) -> None:
-        self._finder = RouteFinder(desk, routes)
+        self._finder = finder
         self._scheduler = scheduler
         self._desk = desk
         self._watch = watch

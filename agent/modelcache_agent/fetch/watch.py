@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from modelcache_agent.fetch.clock import Clock
     from modelcache_agent.fetch.job_state import JobState
+    from modelcache_agent.fetch.source_gate import SourceGate
     from modelcache_agent.fetch.throttle import Throttle
 
 _MAX_TICK_SECONDS: Final = 1.0
@@ -26,9 +27,12 @@ _MAX_TICK_SECONDS: Final = 1.0
 class StreamWatch:
     """What one stream is doing on the network. Its stream sets it, the watch thread reads it."""
 
-    def __init__(self, clock: Clock, throttle: Throttle | None = None) -> None:
+    def __init__(
+        self, clock: Clock, throttle: Throttle | None = None, gate: SourceGate | None = None
+    ) -> None:
         self._clock = clock
         self._throttle = throttle
+        self._gate = gate
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._job: JobState | None = None
@@ -76,22 +80,41 @@ class StreamWatch:
         with self._lock:
             self._since = None
 
-    def await_turn(self, wanted: int) -> int:
-        """How many bytes may be read now under the cap on bandwidth; 0 if the job was stopped.
+    def await_turn(self, wanted: int, limited: str | None = None) -> int:
+        """How many bytes may be read now under the caps on bandwidth; 0 if the job was stopped.
 
-        A stream that waits for its turn is not stalled: its window stands still meanwhile.
+        `limited`: the version whose source is read; None where another node is. A stream that
+        waits for its turn is not stalled: its window stands still meanwhile.
         """
-        if self._throttle is None:
+        gate = self._gate if limited is not None else None
+        if self._throttle is None and gate is None:
             return wanted
         with self._lock:
             self._held_back_since = self._clock.monotonic()
         try:
-            return self._throttle.take(wanted, self._is_stopped)
+            amount = wanted
+            if self._throttle is not None:
+                amount = self._throttle.take(wanted, self._is_stopped)
+            if gate is not None and limited is not None:
+                amount = self._pass(gate, limited, amount)
+            return amount
         finally:
             with self._lock:
                 if self._since is not None:
                     self._since += self._clock.monotonic() - self._held_back_since
                 self._held_back_since = None
+
+    def _pass(self, gate: SourceGate, uid: str, amount: int) -> int:
+        """All of it, turn by turn, where the node's cap has given it: that is not given back."""
+        if self._throttle is None:
+            return gate.take(uid, amount, self._is_stopped)
+        taken = 0
+        while taken < amount:
+            turn = gate.take(uid, amount - taken, self._is_stopped)
+            if not turn:
+                return 0
+            taken += turn
+        return taken
 
     def _is_stopped(self) -> bool:
         return self._job is not None and self._job.is_stopped

@@ -11,10 +11,12 @@ from fakes.tls_world import PrivateAuthority
 from modelcache_agent.adapters.http_grants import HttpGrants
 from modelcache_agent.adapters.operator_http import OperatorHttp
 from modelcache_agent.fetch import GrantUnavailableError
+from modelcache_agent.ports.grants import MustWaitError
 from modelcache_api.manifest import make_content_manifest
 from modelcache_api.names import Reason
 from modelcache_api.v1alpha1.cache_node import EntrySpec
-from modelcache_api.wire import WireError
+from modelcache_api.wire import SlotAnswer, SlotQuery, WireError
+from modelcache_kube import boot_seconds
 
 BODIES = {f"part-{number:02}.bin": bytes([number]) * 10 for number in range(7)}
 
@@ -231,3 +233,31 @@ async def test_urls_are_forgotten(server, grants):
     grants.forget("v1")
     error = await refusal(grants.current("v1", "part-00.bin"))
     assert error.reason is Reason.GRANT_REFUSED
+
+
+async def test_a_full_limit_is_waited_for_and_its_lease_counts_from_the_question(server, grants):
+    entry = entry_for(server.versions["v1"])
+    server.slot = SlotAnswer(message="2 nodes read s3://m/ now", ask_again_seconds=3)
+    with pytest.raises(MustWaitError) as wait:
+        await grants.open(entry, 7.0)
+    assert wait.value.slot == server.slot
+    asked = server.requests[-1][1]["entries"][0]["slot"]
+    assert (asked["wants"], asked["waitedSeconds"]) == (True, 7.0)
+    server.slot = SlotAnswer(lease_seconds=40, bytes_per_second=1000)
+    before = boot_seconds()
+    opened = await grants.open(entry)
+    assert opened.slot.answer.bytes_per_second == 1000
+    assert before <= opened.slot.asked_at <= opened.slot.until - 40 <= boot_seconds()
+    await grants.refresh("v1", "part-06.bin")
+    assert not server.requests[-1][1]["entries"][0]["slot"]["wants"], "a page asks for no slot"
+
+
+async def test_a_slot_is_renewed_at_the_replica_that_leads(server, grants):
+    held = SlotQuery(holds=True, bytes_per_second=5)
+    server.slot = SlotAnswer(leads=False)
+    assert not (await grants.ask_slot("v1", held)).answer.leads
+    server.slot = SlotAnswer(lease_seconds=40)
+    assert (await grants.ask_slot("v1", held)).answer.is_granted
+    path, asked = server.requests[-1]
+    assert (path, asked["uid"], asked["slot"]["bytesPerSecond"]) == ("/v1/slots", "v1", 5)
+    assert len(set(server.callers)) == 2, "a new connection may lead to another replica"

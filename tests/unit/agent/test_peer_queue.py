@@ -13,7 +13,7 @@ from fakes.peer_world import FolderShelf, PeerWorld
 from modelcache_agent.adapters.system_clock import SystemClock
 from modelcache_agent.fetch import GrantUnavailableError
 from modelcache_agent.peers import waiting
-from modelcache_agent.peers.waiting import PeerQueue
+from modelcache_agent.peers.waiting import GrantQueue
 from modelcache_agent.ports.grants import MustWaitError
 from modelcache_api.names import EntryState, Reason
 from modelcache_api.wire import PeerGrant
@@ -50,9 +50,11 @@ def quick(monkeypatch):
 
 
 async def wait(operator, book, states=None, news=None):
-    queue = PeerQueue(operator, book, SystemClock())
+    queue = GrantQueue(operator, book, SystemClock())
     told = [] if states is None else states
-    return await asyncio.wait_for(queue.open(ENTRY, news or asyncio.Event(), told.append), 10)
+    return await asyncio.wait_for(
+        queue.open(ENTRY, news or asyncio.Event(), lambda state, _: told.append(state)), 10
+    )
 
 
 async def test_it_waits_says_so_and_goes_on_when_the_content_is_there(peers):
