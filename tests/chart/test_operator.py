@@ -26,14 +26,18 @@ def images(documents):
 
 def test_the_program_takes_every_argument(tmp_path):
     (container,) = pod_of(operator())["containers"]
-    policy = tmp_path / "rules.yaml"
-    policy.touch()
     given = [
-        argument.replace("/etc/modelcache/source-policy/rules.yaml", str(policy))
-        for argument in container["args"]
+        argument.replace("/etc/modelcache", str(tmp_path / "etc")) for argument in container["args"]
     ]
+    policy = tmp_path / "etc" / "source-policy" / "rules.yaml"
+    limits = tmp_path / "etc" / "limits" / "limits.yaml"
+    for file in (policy, limits):
+        file.parent.mkdir(parents=True)
+        file.touch()
     config = load_config(given, {}, hostname="pod")
-    assert config.source_policy == policy
+    assert (config.source_policy, config.limits) == (policy, limits)
+    mounted = {item["mountPath"] for item in container["volumeMounts"]}
+    assert {f"/etc/modelcache/{name}" for name in ("source-policy", "limits")} <= mounted
     assert config.leader_elect
     ports = {item["name"]: item["containerPort"] for item in container["ports"]}
     assert ports == {"grants": config.grants_bind.port, "metrics": config.http_port}

@@ -18,10 +18,12 @@ def agent(values):
 
 def operator_arguments(values, tmp_path):
     pod = pod_of(pick(render(values), "Deployment", "modelcache-operator"))
-    policy = tmp_path / "rules.yaml"
-    policy.write_text("[]")
-    known = "/etc/modelcache/source-policy/rules.yaml"
-    return [argument.replace(known, str(policy)) for argument in pod["containers"][0]["args"]]
+    empty = tmp_path / "empty.yaml"
+    empty.touch()
+    return [
+        f"{argument.partition('=')[0]}={empty}" if "=/etc/modelcache/" in argument else argument
+        for argument in pod["containers"][0]["args"]
+    ]
 
 
 def parse_agent(values):

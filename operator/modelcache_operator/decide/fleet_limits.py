@@ -73,11 +73,6 @@ class FleetLimits(BaseModel):
         """How long a node may read without renewing."""
         return float(_INTERVALS_OF_LEASE * self.renew_interval)
 
-    @property
-    def is_empty(self) -> bool:
-        """True if nothing is bounded."""
-        return not self.sources and not self.namespaces
-
 
 class ScopeKind(StrEnum):
     """What a limit is for. The value of a metric's label."""

@@ -159,7 +159,7 @@ def choose_rate(
 
 
 def choose_pause(ahead: int, interval_seconds: float) -> float:
-    """Seconds until a waiting transfer asks again: the first often, so that a slot is soon taken."""
+    """Seconds until a waiting transfer asks again: the first in line often, the others seldom."""
     return interval_seconds * min(1.5, max(0.2, ahead / 10))
 
 

@@ -9,13 +9,14 @@ from modelcache_operator.decide.fleet_limits import (
     ScopeKind,
     ScopeName,
     find_scopes,
+    list_scopes,
     parse_fleet_limits,
 )
 
 
 def test_an_empty_file_bounds_nothing():
     assert parse_fleet_limits(None) == FleetLimits()
-    assert FleetLimits().is_empty
+    assert list_scopes(FleetLimits()) == {}
 
 
 @pytest.mark.parametrize(
