@@ -17,6 +17,7 @@ MAX_AVOIDED = 64
 
 Uid = Annotated[str, Field(min_length=1, max_length=64)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+StatedChecksum = Annotated[str, Field(max_length=128)]
 Path = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
@@ -101,7 +102,8 @@ class GrantedFile(ApiModel):
     `url` is a bearer secret: it never enters a log, a status or a metric. A path in its place names
     a file that the operator hands over itself, read with the agent's own token. `sha256` is there
     if the source states it or the content is known, `pieces` (blake3 of each PIECE_BYTES) once the
-    content is known. `ca_bundle` (PEM) takes the place of the grant's for this file.
+    content is known; `checksum` (see checksums.py) is what the source states of a file without
+    both. `ca_bundle` (PEM) takes the place of the grant's for this file.
     """
 
     path: Path
@@ -112,6 +114,7 @@ class GrantedFile(ApiModel):
     headers: dict[str, str] = Field(default_factory=dict, repr=False)
     expires_at: Annotated[float, Field(description="Unix seconds.")]
     sha256: Sha256 | None = None
+    checksum: StatedChecksum | None = None
     pieces: tuple[Sha256, ...] = ()
     ca_bundle: str | None = Field(default=None, repr=False)
 

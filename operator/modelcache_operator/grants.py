@@ -282,6 +282,7 @@ def _build_files(
             headers=dict(signed.headers),
             expires_at=signed.expires_at,
             sha256=known[file.path].sha256 if file.path in known else file.sha256,
+            checksum=None if file.path in known else file.checksum,
             pieces=known[file.path].pieces if file.path in known else (),
         )
         for number, (file, signed) in enumerate(zip(files, page.files, strict=True), offset)

@@ -14,6 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
 from urllib.parse import unquote, urlsplit
@@ -72,6 +73,7 @@ class FaultProxy:
         self.max_requests = max_requests
         self.max_seconds = max_seconds
         self.gets: Counter[str] = Counter()
+        self.heads: Counter[str] = Counter()
         self.body_bytes: Counter[str] = Counter()
         self.answering: Counter[str] = Counter()
         self.most_at_once: Counter[str] = Counter()
@@ -123,6 +125,7 @@ class FaultProxy:
     def reset_counts(self) -> None:
         with self.lock:
             self.gets.clear()
+            self.heads.clear()
             self.body_bytes.clear()
             self.served.clear()
 
@@ -141,6 +144,10 @@ class FaultProxy:
         finally:
             with self.lock:
                 self.answering[path] -= 1
+
+    def edit(self, target: str, body: bytes) -> bytes:
+        """For stand-ins: the document that takes the place of the store's. Not of objects."""
+        return body
 
     def choose(self, path: str) -> Fault | None:
         with self.lock:
@@ -199,6 +206,12 @@ class _Handler(BaseHTTPRequestHandler):
         with self.world.counting(path):
             self._forward(path, fault)
 
+    def do_HEAD(self):
+        path = unquote(urlsplit(self.path).path.lstrip("/"))
+        with self.world.lock:
+            self.world.heads[path] += 1
+        self._forward(path, Fault())
+
     def _answer(self, path, fault):
         self.send_response_only(fault.status)
         for name, value in fault.set_headers.items():
@@ -210,16 +223,27 @@ class _Handler(BaseHTTPRequestHandler):
     def _forward(self, path, fault):
         connection = http.client.HTTPConnection(*self.world.upstream, timeout=30)
         try:
-            connection.putrequest("GET", self.path, skip_host=True, skip_accept_encoding=True)
+            connection.putrequest(
+                self.command, self.path, skip_host=True, skip_accept_encoding=True
+            )
             for name, value in self.headers.items():
                 if name.lower() not in _HOP_HEADERS | fault.drop_request_headers:
                     connection.putheader(name, value)
             connection.endheaders()
             answer = connection.getresponse()
+            kind = answer.getheader("Content-Type")
+            if (answer.status, kind) == (HTTPStatus.OK, "application/xml"):
+                self._send_document(answer)
+                return
             self._send_head(answer, fault)
             self._send_body(path, answer, fault)
         finally:
             connection.close()
+
+    def _send_document(self, answer):
+        body = self.world.edit(self.path, answer.read())
+        self._send_head(answer, Fault(content_length=len(body)))
+        self.wfile.write(body)
 
     def _send_head(self, answer, fault):
         self.send_response_only(answer.status)

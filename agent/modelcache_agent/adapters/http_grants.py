@@ -96,7 +96,9 @@ class HttpGrants:
             if len(opened.files) == before:
                 break
         source = make_source_manifest(
-            SourceFile(file.path, file.size_bytes, file.etag, file.version_id)
+            SourceFile(
+                file.path, file.size_bytes, file.etag, file.version_id, checksum=file.checksum
+            )
             for file in opened.files.values()
         )
         refusal = check_source(entry, source)

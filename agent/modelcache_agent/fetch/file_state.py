@@ -12,6 +12,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.transfer_plan import Part, choose_part, count_pieces
+from modelcache_agent.fetch.checksum import start_checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,6 +77,7 @@ class FileState:
         self.digests: list[bytes | None] = [None] * pieces
         self.parked: dict[int, Buffer] = {}
         self.sha256 = hashlib.sha256()
+        self.checksum = start_checksum(self.spec)
         self.next_hash = 0
         self.content_checked = False
 
@@ -194,6 +196,12 @@ class FileState:
         if self.is_fully_hashed:
             return None
         return self.parked.pop(self.next_hash, None)
+
+    def hash_next(self, view: memoryview) -> None:
+        """The bytes of the next piece; blocks, and is called by one thread at a time."""
+        self.sha256.update(view)
+        if self.checksum is not None:
+            self.checksum.update(view)
 
     def end_hashing(self) -> None:
         """The next piece has entered the digest."""

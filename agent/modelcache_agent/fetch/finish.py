@@ -54,7 +54,9 @@ def finish_file(scheduler: Scheduler, file: FileState) -> None:
     sha256 = file.sha256.hexdigest()
     expected = file.expected_sha256()
     if expected is not None and sha256 != expected:
-        _refuse_digest(scheduler, file, sha256, expected)
+        _refuse_digest(scheduler, file, f"the file has sha256 {sha256}, expected {expected}")
+    if file.checksum is not None and (fault := file.checksum.describe_mismatch()) is not None:
+        _refuse_digest(scheduler, file, fault)
     if not file.content_checked:
         fault = describe_content_fault(file.path, file.size_bytes, file.partial.read_bytes)
         if fault is not None:
@@ -79,7 +81,7 @@ def finish_file(scheduler: Scheduler, file: FileState) -> None:
     file.phase = Phase.FINISHED
 
 
-def _refuse_digest(scheduler: Scheduler, file: FileState, found: str, expected: str) -> None:
+def _refuse_digest(scheduler: Scheduler, file: FileState, fault: str) -> None:
     file.digest_retries += 1
     if file.digest_retries == 1:
         file.journal.start()
@@ -88,8 +90,7 @@ def _refuse_digest(scheduler: Scheduler, file: FileState, found: str, expected: 
     else:
         discard_file(file)
         cure = Cure.NONE
-    message = f"{quote(file.path)}: the file has sha256 {found}, expected {expected}"
-    raise RefusalError(Refusal(Reason.DIGEST_MISMATCH, message, cure))
+    raise RefusalError(Refusal(Reason.DIGEST_MISMATCH, f"{quote(file.path)}: {fault}", cure))
 
 
 def _not_a_model(file: FileState, fault: str) -> RefusalError:

@@ -291,7 +291,7 @@ class Stream:
         if not self._scheduler.park(job, file, piece, digest, buffer):
             return
         while (ready := self._scheduler.next_for_digest(file)) is not None:
-            file.sha256.update(ready.view[: piece_length(file.size_bytes, file.next_hash)])
+            file.hash_next(ready.view[: piece_length(file.size_bytes, file.next_hash)])
             self._scheduler.entered_digest(file, ready)
 
     @staticmethod

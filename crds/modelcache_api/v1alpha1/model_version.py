@@ -35,6 +35,14 @@ class Addressing(StrEnum):
     VIRTUAL = "Virtual"
 
 
+class Checksums(StrEnum):
+    """Which checksums of an S3 store are compared with the bytes."""
+
+    WHEN_LISTED = "WhenListed"
+    ASK = "Ask"
+    IGNORE = "Ignore"
+
+
 class OnSourceGone(StrEnum):
     """What becomes of verified copies once their source is gone."""
 
@@ -92,6 +100,12 @@ class Source(ApiModel):
             "!has(self.addressing) || self.addressing == 'Auto' || self.uri.startsWith('s3://')",
             "source.addressing goes with s3:// only: remove it",
             ".addressing",
+        ),
+        Rule(
+            "!has(self.checksums) || self.checksums == 'WhenListed'"
+            " || self.uri.startsWith('s3://')",
+            "source.checksums goes with s3:// only: remove it",
+            ".checksums",
         ),
     )
 
@@ -152,6 +166,17 @@ class Source(ApiModel):
             )
         ),
     ] = Addressing.AUTO
+    checksums: Annotated[
+        Checksums,
+        Field(
+            description=(
+                "For s3://: which checksums of whole objects the first node's bytes are compared "
+                "with. WhenListed: those that the store's listing announces. Ask: all objects are "
+                "asked for one, which some stores refuse. Ignore: none. Immutable."
+            )
+        ),
+        Rule("self == oldSelf", "source.checksums is immutable: create a new ModelVersion instead"),
+    ] = Checksums.WHEN_LISTED
     ca_bundle_ref: Annotated[
         CABundleRef | None,
         Field(

@@ -51,13 +51,14 @@ _AUTH: Final = frozenset(
         "403",
     }
 )
-_EXPIRED: Final = frozenset(
+EXPIRED: Final = frozenset(
     {
         "ExpiredToken",
         "ExpiredTokenException",
         "TokenRefreshRequired",
     }
 )
+CLOCK_SKEW: Final = "RequestTimeTooSkewed"
 _THROTTLED: Final = frozenset(
     {
         "SlowDown",
@@ -151,9 +152,9 @@ def _explain_connection(error: Exception, attempt: Attempt) -> SourceError:
 
 def _explain_answer(error: ClientError, attempt: Attempt) -> SourceError:
     answer = StoreAnswer.of(error.response)
-    if answer.code == "RequestTimeTooSkewed":
+    if answer.code == CLOCK_SKEW:
         return _clock_skew(answer, attempt)
-    if answer.code in _EXPIRED:
+    if answer.code in EXPIRED:
         return SourceError(
             Reason.CREDENTIALS_EXPIRED,
             "the store says that the session token has expired: write new credentials into the "

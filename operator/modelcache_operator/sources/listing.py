@@ -8,19 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from botocore.exceptions import ClientError
-
 from modelcache_api.names import Reason
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.client import S3Client
 from modelcache_operator.sources.selection import ListedObject
+from modelcache_operator.sources.stated import lists_checksum
 
 # Keys looked at for one version, selected or not: bounds memory and time of one listing.
 MAX_LISTED: Final = 200_000
 # A page may be empty and yet say that more follow; a store that says so for ever is broken.
 _MAX_EMPTY_PAGES: Final = 100
-# Old versions make this listing longer than the bucket seems; beyond it ETags must do.
-_MAX_VERSION_PAGES: Final = 50
 _RETRY_SECONDS: Final = 30.0
 
 # Raises when the listing is no longer wanted.
@@ -57,52 +54,6 @@ def find_object(client: S3Client, bucket: str, key: str) -> ListedObject | None:
     _check_page(page, bucket)
     rows = [row for row in page.get("Contents") or () if row.get("Key") == key]
     return _read_row(rows[0], key) if rows else None
-
-
-def find_latest_versions(
-    client: S3Client, bucket: str, prefix: str, checkpoint: Checkpoint
-) -> dict[str, tuple[str, str]] | None:
-    """(version id, etag) of the latest version by key; None where ETags must do.
-
-    That is: the bucket keeps no versions, or its history is too long, or we may not see or read
-    versions; reading one needs another permission than reading the object.
-    """
-    try:
-        if client.get_bucket_versioning(Bucket=bucket).get("Status") != "Enabled":
-            return None
-        latest = _list_latest(client, bucket, prefix, checkpoint)
-        if latest:
-            key, (version_id, _) = next(iter(latest.items()))
-            client.head_object(Bucket=bucket, Key=key, VersionId=version_id)
-    except ClientError as error:
-        if _is_overload(error):
-            raise
-        return None
-    return latest
-
-
-def _list_latest(
-    client: S3Client, bucket: str, prefix: str, checkpoint: Checkpoint
-) -> dict[str, tuple[str, str]] | None:
-    latest: dict[str, tuple[str, str]] = {}
-    marker: dict[str, str] = {}
-    for _ in range(_MAX_VERSION_PAGES):
-        checkpoint()
-        page = client.list_object_versions(Bucket=bucket, Prefix=prefix, **marker)
-        for row in page.get("Versions") or ():
-            if row.get("IsLatest") and row.get("VersionId"):
-                latest[row["Key"]] = (row["VersionId"], _read_etag(row))
-        if not page.get("IsTruncated"):
-            return latest
-        following = {
-            "KeyMarker": page.get("NextKeyMarker") or "",
-            "VersionIdMarker": page.get("NextVersionIdMarker") or "",
-        }
-        following = {name: value for name, value in following.items() if value}
-        if not following or following == marker:
-            return None
-        marker = following
-    return None
 
 
 def _pages(
@@ -143,10 +94,10 @@ def _read_row(row: Mapping[str, Any], prefix: str) -> ListedObject:
         raise _broken("the listing names an object without key or size")
     if not key.startswith(prefix):
         raise _broken("the listing names a key outside of the prefix that was asked for")
-    return ListedObject(key, size, _read_etag(row))
+    return ListedObject(key, size, read_etag(row), lists_checksum(row))
 
 
-def _read_etag(row: Mapping[str, Any]) -> str:
+def read_etag(row: Mapping[str, Any]) -> str:
     """The ETag in quotes, as in an HTTP header, so that If-Match takes it; some lists drop them."""
     etag = row.get("ETag")
     bare = etag.strip() if isinstance(etag, str) else ""
@@ -155,11 +106,6 @@ def _read_etag(row: Mapping[str, Any]) -> str:
     if not inner or '"' in inner or not inner.isascii() or not inner.isprintable():
         raise _broken("the listing gives no usable ETag, so a changed object would go unnoticed")
     return bare if is_quoted else f'"{bare}"'
-
-
-def _is_overload(error: ClientError) -> bool:
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    return status in (429, 500, 502, 503, 504)
 
 
 def _broken(message: str) -> SourceError:

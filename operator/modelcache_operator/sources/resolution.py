@@ -8,24 +8,24 @@ from collections.abc import Sequence
 
 from modelcache_api.manifest import SourceFile, SourceManifest, make_source_manifest
 from modelcache_api.names import Reason
+from modelcache_api.v1alpha1.model_version import Checksums
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.client import S3Client
-from modelcache_operator.sources.listing import (
-    Checkpoint,
-    find_latest_versions,
-    find_object,
-    list_objects,
-)
+from modelcache_operator.sources.checksums import ask_checksums
+from modelcache_operator.sources.listing import Checkpoint, find_object, list_objects
 from modelcache_operator.sources.location import S3Location
 from modelcache_operator.sources.quoted import quote_key
 from modelcache_operator.sources.selection import (
     Globs,
+    ListedObject,
     drop_folder_markers,
     refuse_weak_identities,
     select_files,
     select_object,
     with_versions,
 )
+from modelcache_operator.sources.stated import choose_asked
+from modelcache_operator.sources.versions import find_latest_versions
 
 
 def listing_too_long() -> SourceError:
@@ -55,7 +55,11 @@ class Gate:
 
 
 def resolve_location(
-    client: S3Client, location: S3Location, globs: Globs, checkpoint: Checkpoint
+    client: S3Client,
+    location: S3Location,
+    globs: Globs,
+    checkpoint: Checkpoint,
+    checksums: Checksums,
 ) -> SourceManifest:
     """The selected files below the folder, or the object of that very key if there is no folder.
 
@@ -74,7 +78,9 @@ def resolve_location(
         raise _not_found(location, len(objects) + (single is not None))
     identified = _with_versions(client, location, files, checkpoint)
     refuse_weak_identities(identified)
-    return make_source_manifest(identified)
+    listed = objects if single is None else (single,)
+    known = _with_checksums(client, location, identified, listed, checkpoint, checksums)
+    return make_source_manifest(known)
 
 
 def _with_versions(
@@ -87,6 +93,21 @@ def _with_versions(
     prefix = location.key if files[0].key is not None else location.folder_prefix
     latest = find_latest_versions(client, location.bucket, prefix, checkpoint)
     return tuple(files) if latest is None else with_versions(files, keys, latest)
+
+
+def _with_checksums(
+    client: S3Client,
+    location: S3Location,
+    files: Sequence[SourceFile],
+    listed: Sequence[ListedObject],
+    checkpoint: Checkpoint,
+    policy: Checksums,
+) -> tuple[SourceFile, ...]:
+    keys = {item.key for item in listed if item.has_checksum}
+    stated = frozenset(file.path for file in files if location.key_of(file) in keys)
+    asked = choose_asked(files, stated, policy)
+    answered = ask_checksums(client, location, asked, checkpoint) if asked else {}
+    return tuple(answered.get(file.path, file) for file in files)
 
 
 def _not_found(location: S3Location, listed: int) -> SourceError:

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from modelcache_api.manifest import SourceFile, SourceManifest
 from modelcache_api.names import Reason
+from modelcache_api.v1alpha1.model_version import Checksums
 from modelcache_operator.decide.allowed_sources import (
     AllowList,
     Reach,
@@ -96,12 +97,17 @@ class S3Sources:
         await check_names(target.address, target.reach)
         gate = Gate(time.monotonic() + self._settings.resolve_seconds)
         globs = Globs(version.spec.include, version.spec.exclude)
+        # A look at a resolved version compares identities; what was stated of it is kept.
+        is_resolved = version.status.source_digest is not None
+        checksums = Checksums.IGNORE if is_resolved else version.spec.source.checksums
         try:
             async with asyncio.timeout(self._settings.resolve_seconds):
                 return await self._run(
                     self._listing,
                     target,
-                    lambda client: resolve_location(client, target.location, globs, gate.check),
+                    lambda client: resolve_location(
+                        client, target.location, globs, gate.check, checksums
+                    ),
                 )
         except TimeoutError:
             raise listing_too_long() from None

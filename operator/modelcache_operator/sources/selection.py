@@ -18,11 +18,15 @@ _HADOOP_MARKER: Final = "_$folder$"
 
 @dataclass(frozen=True, slots=True)
 class ListedObject:
-    """One object as a listing names it. `etag` is as it stands in an HTTP header."""
+    """One object as a listing names it. `etag` is as it stands in an HTTP header.
+
+    `has_checksum`: the listing says that the store knows one of the whole object.
+    """
 
     key: str
     size_bytes: int
     etag: str
+    has_checksum: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +110,18 @@ def with_versions(
     for file, key in zip(files, keys, strict=True):
         version_id, etag = latest.get(key, (None, None))
         if etag != file.etag:
-            raise SourceError(
-                Reason.SOURCE_CHANGED,
-                f"{quote_key(key)} changed while it was being listed; it is listed again",
-                retry_after_seconds=10.0,
-            )
+            raise changed_meanwhile(key)
         versioned.append(replace(file, version_id=None if version_id == "null" else version_id))
     return tuple(versioned)
+
+
+def changed_meanwhile(key: str) -> SourceError:
+    """The error for an object that is another one than a moment ago."""
+    return SourceError(
+        Reason.SOURCE_CHANGED,
+        f"{quote_key(key)} changed while it was being listed; it is listed again",
+        retry_after_seconds=10.0,
+    )
 
 
 def refuse_weak_identities(files: Iterable[SourceFile]) -> None:
