@@ -12,7 +12,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import UnionType
 from typing import Any, Final, NewType
 
@@ -22,11 +22,10 @@ SourceDigest = NewType("SourceDigest", str)
 # Unit of resumption and of early verification.
 PIECE_BYTES: Final = 8 * 1024 * 1024
 _DIGEST_PREFIX: Final = "sha256:"
-# What the rows of a packed manifest hold; longer ones where the source states a sha256, or another
-# checksum.
+# What the rows of a packed manifest hold; the second form where the source states a sha256 (hex),
+# or another checksum (which has a colon).
 _SOURCE_ROW: Final = (str, int, str | None, str | None, str | None)
 _STATED_ROW: Final = (*_SOURCE_ROW, str)
-_CHECKED_ROW: Final = (*_SOURCE_ROW, str | None, str)
 _CONTENT_ROW: Final = (str, int, str, list)
 
 
@@ -37,7 +36,7 @@ class SourceFile:
     `key` is the object's key where it is not the prefix and the path: `s3://b/exp/model.pkl` may
     name one object or a folder, and only the listing knows. `sha256` is the checksum that the
     source states, and a promise about the bytes; `checksum` is another one (see checksums.py), for
-    want of a sha256. None of the three is part of the identity.
+    want of a sha256, never beside it. None of the three is part of the identity.
     """
 
     path: str
@@ -177,9 +176,15 @@ def pack_source(manifest: SourceManifest) -> bytes:
 
 def _source_row(file: SourceFile) -> list[Any]:
     row = [file.path, file.size_bytes, file.etag, file.version_id, file.key]
-    if file.checksum is not None:
-        return [*row, file.sha256, file.checksum]
-    return row if file.sha256 is None else [*row, file.sha256]
+    stated = file.sha256 or file.checksum
+    return row if stated is None else [*row, stated]
+
+
+def _read_source_row(row: list[Any]) -> SourceFile:
+    file = SourceFile(*row)
+    if file.sha256 is not None and ":" in file.sha256:
+        return replace(file, sha256=None, checksum=file.sha256)
+    return file
 
 
 def unpack_source(data: bytes) -> SourceManifest:
@@ -189,8 +194,8 @@ def unpack_source(data: bytes) -> SourceManifest:
         revision, document = document.get("revision"), document.get("files")
     if revision is not None and not isinstance(revision, str):
         raise _other_shape()
-    rows = _check_rows(document, _SOURCE_ROW, _STATED_ROW, _CHECKED_ROW)
-    return SourceManifest(tuple(SourceFile(*row) for row in rows), revision)
+    rows = _check_rows(document, _SOURCE_ROW, _STATED_ROW)
+    return SourceManifest(tuple(_read_source_row(row) for row in rows), revision)
 
 
 def pack_content(manifest: ContentManifest) -> bytes:

@@ -56,17 +56,6 @@ async def test_a_weak_etag_is_no_identity_without_a_version_id(sources):
     assert "enable versioning" in found.message
 
 
-async def test_versions_that_may_not_be_seen_leave_etags(sources):
-    def answer(request):
-        if "versioning" in request.query:
-            return error(403, "AccessDenied")
-        return listing(["m/a"])
-
-    with S3Stub(answer) as stub:
-        found = await sources.resolve(make_version("s3://models/m", endpoint=stub.endpoint))
-    assert (found.files[0].version_id, found.files[0].etag) == (None, '"e"')
-
-
 VERSIONS = (
     "<ListVersionsResult><Version><Key>m/a</Key><VersionId>{id}</VersionId>"
     "<IsLatest>true</IsLatest><ETag>{etag}</ETag><Size>10</Size></Version>"
@@ -74,27 +63,37 @@ VERSIONS = (
 )
 
 
-def versioned(version_id: str, etag: str, head: int = 200):
+VERSIONING = "<VersioningConfiguration><Status>{status}</Status></VersioningConfiguration>"
+
+
+def versioned(version_id: str, etag: str = '"e"', status: str = "Enabled", **overriding: Answer):
+    """`overriding` takes the place of answers to `versioning`, `versions` and `head`."""
+    told = {
+        "versioning": VERSIONING.format(status=status),
+        "versions": VERSIONS.format(id=version_id, etag=etag),
+        "head": "",
+    }
+    answers = {name: Answer(200, body) for name, body in told.items()} | overriding
+
     def answer(request):
-        if request.method == "HEAD":
-            return Answer(head)
-        if "versioning" in request.query:
-            return Answer(
-                200, "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
-            )
-        if "versions" in request.query:
-            return Answer(200, VERSIONS.format(id=version_id, etag=etag))
-        return listing(["m/a"])
+        asked = "head" if request.method == "HEAD" else next(iter(request.query), "")
+        return answers.get(asked) or listing(["m/a"])
 
     return answer
+
+
+DENIED = error(403, "AccessDenied", "not\nfor you")
 
 
 @pytest.mark.parametrize(
     ("script", "version_id"),
     [
-        pytest.param(versioned("v7", '"e"'), "v7", id="versioned"),
-        pytest.param(versioned("v7", '"e"', head=403), None, id="versions may not be read"),
-        pytest.param(versioned("null", '"e"'), None, id="null is overwritten in place"),
+        pytest.param(versioned("v7"), "v7", id="versioned"),
+        pytest.param(versioned("v7", status="Suspended"), "v7", id="from before it was suspended"),
+        pytest.param(
+            versioned("null", status="Suspended"), None, id="null is overwritten in place"
+        ),
+        pytest.param(versioned("v7", versioning=unversioned()), None, id="never versioned"),
     ],
 )
 async def test_C21_a_version_id_is_used_where_it_can_be(sources, script, version_id):
@@ -104,6 +103,48 @@ async def test_C21_a_version_id_is_used_where_it_can_be(sources, script, version
         page = await sources.sign(version, found.files)
     assert found.files[0].version_id == version_id
     assert ("versionId=" in page.files[0].url) == (version_id is not None)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        pytest.param(versioned("v7", versioning=DENIED), "403 AccessDenied", id="not seen"),
+        pytest.param(versioned("v7", versions=DENIED), "403 AccessDenied", id="not listed"),
+        pytest.param(versioned("v7", head=Answer(403)), "403", id="not read"),
+        pytest.param(
+            versioned("v7", versioning=error(501, "NotImplemented")),
+            "501 NotImplemented",
+            id="a store without versions",
+        ),
+    ],
+)
+async def test_versions_that_may_not_be_used_leave_etags_and_the_log_says_why(
+    sources, caplog, script, why
+):
+    with S3Stub(script) as stub, caplog.at_level("INFO"):
+        found = await sources.resolve(make_version("s3://models/m", endpoint=stub.endpoint))
+    assert (found.files[0].version_id, found.files[0].etag) == (None, '"e"')
+    told = [record.message for record in caplog.records if "versions of bucket" in record.message]
+    assert told == [f'versions of bucket "models" are not used, ETags are: {why}']
+
+
+@pytest.mark.parametrize("step", ["versioning", "versions"])
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        pytest.param(error(400, "ExpiredToken"), "CredentialsExpired", id="C09"),
+        pytest.param(error(403, "RequestTimeTooSkewed"), "ClockSkew", id="C10"),
+        pytest.param(error(503, "SlowDown"), "Throttled", id="busy"),
+    ],
+)
+async def test_what_ails_every_request_leaves_no_etag_in_place_of_a_version(
+    sources, step, answer, reason
+):
+    with S3Stub(versioned("v7", **{step: answer})) as stub:
+        found = await fail(
+            sources, make_version("s3://models/m", endpoint=stub.endpoint, secret="keys")
+        )
+    assert found.reason == reason
 
 
 async def test_C06_a_change_between_two_listings_is_noticed(sources):

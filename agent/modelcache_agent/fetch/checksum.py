@@ -77,4 +77,3 @@ def _start(stated: Checksum) -> _Running:
             return _Crc(zlib.crc32, len(stated.value))
         case ChecksumAlgorithm.SHA1:
             return hashlib.sha1(usedforsecurity=False)
-

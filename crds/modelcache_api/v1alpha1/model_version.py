@@ -135,6 +135,11 @@ class Source(ApiModel):
             r"!self.matches(r'^hf://[^@]*(--|\.\.|\.git(@|$))')",
             "source.uri: a name of the hub has no -- and no .. and does not end with .git",
         ),
+        Rule(
+            "!self.startsWith('oci://')",
+            "source.uri: oci:// is not supported; copy the artifact's files into a bucket and name "
+            "that by s3://",
+        ),
         Rule("self == oldSelf", "source.uri is immutable: create a new ModelVersion instead"),
     ]
     endpoint: Annotated[

@@ -10,8 +10,8 @@ from modelcache_api.manifest import SourceFile, SourceManifest, make_source_mani
 from modelcache_api.names import Reason
 from modelcache_api.v1alpha1.model_version import Checksums
 from modelcache_operator.ports.sources import SourceError
-from modelcache_operator.sources.client import S3Client
 from modelcache_operator.sources.checksums import ask_checksums
+from modelcache_operator.sources.client import S3Client
 from modelcache_operator.sources.listing import Checkpoint, find_object, list_objects
 from modelcache_operator.sources.location import S3Location
 from modelcache_operator.sources.quoted import quote_key

@@ -14,6 +14,7 @@ from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.quoted import quote_key
 
 _HADOOP_MARKER: Final = "_$folder$"
+_NO_VERSION: Final = "null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ def with_versions(
 ) -> tuple[SourceFile, ...]:
     """The files with version ids. `latest` holds (version id, etag) by key.
 
-    The id `null` is no identity: the store overwrites that version in place.
+    The id `null` is no identity: the store overwrites that version in place. Its ETag in a list of
+    versions is another one, with some stores, than in all their other answers.
 
     Raises:
         SourceError: the bucket changed between the two listings.
@@ -109,9 +111,12 @@ def with_versions(
     versioned = []
     for file, key in zip(files, keys, strict=True):
         version_id, etag = latest.get(key, (None, None))
+        if version_id == _NO_VERSION:
+            versioned.append(file)
+            continue
         if etag != file.etag:
             raise changed_meanwhile(key)
-        versioned.append(replace(file, version_id=None if version_id == "null" else version_id))
+        versioned.append(replace(file, version_id=version_id))
     return tuple(versioned)
 
 

@@ -56,6 +56,7 @@ FULL: dict[str, Object] = {
                 "endpoint": "http://seaweed.storage:8333",
                 "region": "eu-central-1",
                 "addressing": "Path",
+                "checksums": "Ask",
                 "caBundleRef": {"kind": "Secret", "name": "ca", "key": "bundle.pem"},
                 "credentialsSecretRef": {"name": "models-s3"},
                 "recheckInterval": "12h",

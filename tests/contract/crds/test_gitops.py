@@ -21,7 +21,7 @@ FILES = sorted(CRDS.glob("modelcache.io_*.yaml"))
 # All that the schema adds to a spec.
 DEFAULTS = {
     "ModelVersion": {
-        "source": {"addressing": "Auto", "recheckInterval": "24h"},
+        "source": {"addressing": "Auto", "checksums": "WhenListed", "recheckInterval": "24h"},
         "onSourceGone": "Keep",
     },
     "ModelCache": {"placement": {"copies": 1, "minReady": 1}},

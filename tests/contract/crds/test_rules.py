@@ -21,6 +21,7 @@ ENDPOINT = ("spec", "source", "endpoint")
 REGION = ("spec", "source", "region")
 INTERVAL = ("spec", "source", "recheckInterval")
 ADDRESSING = ("spec", "source", "addressing")
+CHECKSUMS = ("spec", "source", "checksums")
 COPIES = ("spec", "placement", "copies")
 MIN_READY = ("spec", "placement", "minReady")
 SELECTOR = ("spec", "placement", "nodeSelector")
@@ -35,6 +36,7 @@ ACCEPTED = [
     pytest.param(VERSION, ENDPOINT, "https://10.0.0.1:8333", id="https and an address"),
     pytest.param(VERSION, ENDPOINT, "http://[::1]:8333/", id="an IPv6 address and a slash"),
     pytest.param(VERSION, REGION, "us-gov-west-1", id="a region"),
+    pytest.param(VERSION, CHECKSUMS, "Ask", id="checksums asked for"),
     pytest.param(VERSION, ("spec", "model"), "meta-llama/Llama-3.1-8B", id="a model id"),
     pytest.param(VERSION, ("spec", "digest"), DIGEST, id="a digest"),
     pytest.param(VERSION, INTERVAL, "10s", id="the shortest interval"),
@@ -53,6 +55,7 @@ ACCEPTED = [
 
 REFUSED = [
     pytest.param(VERSION, URI, "https://bucket/x", "s3://bucket/prefix", id="another scheme"),
+    pytest.param(VERSION, URI, "oci://host/model:v1", "oci:// is not supported; copy", id="oci"),
     pytest.param(VERSION, URI, "s3://Bucket/x", "s3://bucket/prefix", id="upper case bucket"),
     pytest.param(VERSION, URI, "s3://ab", "s3://bucket/prefix", id="too short a bucket"),
     pytest.param(VERSION, URI, "s3://", "s3://bucket/prefix", id="no bucket"),
@@ -126,6 +129,7 @@ HUB_ACCEPTED = [
     pytest.param(ENDPOINT, "http://[::1]:8080/api/hub/", id="a mirror below a path"),
     pytest.param(ENDPOINT, GONE, id="the public hub"),
     pytest.param(ADDRESSING, "Auto", id="what is the default anyhow"),
+    pytest.param(CHECKSUMS, "WhenListed", id="the default of checksums"),
 ]
 KIND_OF_HUB, NAME_OF_HUB = "and no other kind", "has no -- and no .."
 HUB_REFUSED = [
@@ -149,6 +153,7 @@ HUB_REFUSED = [
     pytest.param(URI, "hf://org/name.git@x", NAME_OF_HUB, id="git at the end"),
     pytest.param(REGION, "us-east-1", "source.region goes with s3:// only", id="a region"),
     pytest.param(ADDRESSING, "Path", "source.addressing goes with s3:// only", id="addressing"),
+    pytest.param(CHECKSUMS, "Ask", "source.checksums goes with s3:// only", id="checksums"),
     pytest.param(ENDPOINT, "https://h/a b", "http://host:port", id="a space in the path"),
     pytest.param(ENDPOINT, "https://u:p@h/a", "http://host:port", id="a password"),
 ]
@@ -178,6 +183,7 @@ async def test_a_repository_stays_one_and_its_transport_may_change(hand):
 SET_ONCE = [
     pytest.param(VERSION, ("spec", "model"), "other", "model is immutable: create", id="model"),
     pytest.param(VERSION, URI, "s3://other", "source.uri is immutable: create", id="uri"),
+    pytest.param(VERSION, CHECKSUMS, "Ignore", "checksums is immutable: create", id="checksums"),
     pytest.param(VERSION, ("spec", "include"), ["x"], "include is immutable: create", id="include"),
     pytest.param(VERSION, ("spec", "include"), None, "include is immutable", id="include taken"),
     pytest.param(VERSION, ("spec", "exclude"), ["x"], "exclude is immutable: create", id="exclude"),

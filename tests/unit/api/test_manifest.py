@@ -28,16 +28,8 @@ PATHS = st.text(st.characters(exclude_categories=("C",)), min_size=1, max_size=2
 SIZES = st.integers(0, 2**63)
 TOKENS = st.none() | st.text(max_size=10)
 SOURCE_FILES = st.lists(
-    st.builds(
-        SourceFile,
-        PATHS,
-        SIZES,
-        TOKENS,
-        TOKENS,
-        TOKENS,
-        st.none() | st.just(SHA),
-        st.none() | st.just("crc32:NhCmhg=="),
-    ),
+    st.builds(SourceFile, PATHS, SIZES, TOKENS, TOKENS, TOKENS, st.none() | st.just(SHA))
+    | st.builds(SourceFile, PATHS, SIZES, TOKENS, TOKENS, TOKENS, checksum=st.just("crc32:NhA=")),
     unique_by=lambda file: file.path,
 )
 REVISIONS = st.none() | st.text(max_size=40)

@@ -74,9 +74,10 @@ def test_C02_one_object_keeps_its_key():
 
 def test_C21_versions_are_joined_by_key_and_etag():
     files = (SourceFile("a", 1, '"x"'), SourceFile("b", 1, '"y"'))
-    latest = {"m/a": ("v1", '"x"'), "m/b": ("null", '"y"')}
+    latest = {"m/a": ("v1", '"x"'), "m/b": ("null", '"of another form-5"')}
     found = with_versions(files, ["m/a", "m/b"], latest)
     assert [file.version_id for file in found] == ["v1", None]
+    assert found[1].etag == '"y"'
     with pytest.raises(SourceError, match="SourceChanged"):
         with_versions(files, ["m/a", "m/b"], {"m/a": ("v1", '"x"')})
 
