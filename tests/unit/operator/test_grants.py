@@ -136,6 +136,22 @@ def stated_service(sources, version=None, manifests=None):
     return GrantService(world, manifests or StatedSource(), sources)
 
 
+async def test_a_stores_checksum_is_granted_until_the_sha256_is_known():
+    class Checked(StatedSource):
+        source = make_source_manifest([SourceFile("model.bin", 9, '"e"', checksum="crc32:NhCmhg==")])
+
+    class Known(Checked):
+        async def get_content(self, uid):
+            return AdoptedContent(CONTENT, digest("d"))
+
+    for manifests, told in ((Checked(), (None, "crc32:NhCmhg==")), (Known(), ("c" * 64, None))):
+        service = stated_service(Signer(), manifests=manifests)
+        (grant,) = (
+            await service.grant(CALLER, GrantRequest(entries=(GrantQuery(uid=VERSION),)))
+        ).grants
+        assert [(file.sha256, file.checksum) for file in grant.files] == [told]
+
+
 async def test_files_without_a_url_are_asked_for_at_the_operator_by_their_number():
     service = stated_service(Keeper())
     query = GrantQuery(uid=VERSION, offset=1)
