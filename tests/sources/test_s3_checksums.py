@@ -12,6 +12,7 @@ import anycrc
 import pytest
 
 from fakes.announcing_store import AnnouncingStore
+from fakes.fault_proxy import FaultProxy
 from fakes.s3_stub import Answer, S3Stub, error, unversioned
 from fakes.source_world import fail_to_resolve as fail
 from fakes.source_world import make_version
@@ -83,10 +84,15 @@ async def test_what_the_listing_announces_is_asked_for_once(announcing, sources)
 
 
 async def test_a_store_whose_listing_says_nothing_can_be_asked_all_the_same(bucket, sources):
-    where = {"endpoint": bucket.store.endpoint, "secret": "store"}
-    silent = await sources.resolve(make_version(f"s3://{bucket.name}/m", **where))
-    assert set(stated_of(silent).values()) == {None}
-    asked = await sources.resolve(make_version(f"s3://{bucket.name}/m", checksums="Ask", **where))
+    host, _, port = bucket.store.endpoint.removeprefix("http://").partition(":")
+    with FaultProxy((host, int(port))) as proxy:
+        where = {"endpoint": proxy.endpoint, "secret": "store"}
+        silent = await sources.resolve(make_version(f"s3://{bucket.name}/m", **where))
+        assert set(stated_of(silent).values()) == {None}
+        assert (sum(proxy.gets.values()), sum(proxy.heads.values())) == (2, 0)
+        version = make_version(f"s3://{bucket.name}/m", checksums="Ask", **where)
+        asked = await sources.resolve(version)
+        assert (sum(proxy.gets.values()), sum(proxy.heads.values())) == (4, len(EXPECTED))
     assert stated_of(asked) == EXPECTED
     assert asked.digest == silent.digest, "what is stated is no part of the identity"
 

@@ -55,7 +55,8 @@ class _Asking:
             refusal = StoreAnswer.of(error.response)
             if refusal.status == _NOT_FOUND:
                 raise changed_meanwhile(key) from None
-            raise_if_general(self.client, self.location.bucket, key, error)
+            listed = key if file.key is not None else self.location.folder_prefix
+            raise_if_general(self.client, self.location.bucket, listed, error)
             self.refused.append(refusal)
             return file
         if not is_same_object(file, answer):

@@ -14,7 +14,8 @@ from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.quoted import quote_key
 
 _HADOOP_MARKER: Final = "_$folder$"
-_NO_VERSION: Final = "null"
+# The id of what was written while no versions were kept.
+NO_VERSION: Final = "null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def with_versions(
     versioned = []
     for file, key in zip(files, keys, strict=True):
         version_id, etag = latest.get(key, (None, None))
-        if version_id == _NO_VERSION:
+        if version_id == NO_VERSION:
             versioned.append(file)
             continue
         if etag != file.etag:

@@ -11,6 +11,7 @@ from modelcache_operator.sources.client import S3Client
 from modelcache_operator.sources.listing import Checkpoint, read_etag
 from modelcache_operator.sources.quoted import quote_key
 from modelcache_operator.sources.refused import raise_if_general
+from modelcache_operator.sources.selection import NO_VERSION
 from modelcache_operator.sources.store_answer import StoreAnswer
 
 _log = logging.getLogger(__name__)
@@ -29,7 +30,6 @@ def find_latest_versions(
     That is: the bucket keeps no versions, or its history is too long, or we may not see or read
     versions; reading one needs another permission than reading the object.
     """
-    key = prefix
     try:
         if client.get_bucket_versioning(Bucket=bucket).get("Status") not in _KEEPS_VERSIONS:
             return None
@@ -37,12 +37,12 @@ def find_latest_versions(
         if latest is None:
             _tell(bucket, "there are too many of them")
             return None
-        named = ((key, version_id) for key, (version_id, _) in latest.items())
-        key, version_id = next((one for one in named if one[1] != "null"), ("", ""))
-        if version_id:
-            client.head_object(Bucket=bucket, Key=key, VersionId=version_id)
+        for key, (version_id, _) in latest.items():
+            if version_id != NO_VERSION:
+                client.head_object(Bucket=bucket, Key=key, VersionId=version_id)
+                break
     except ClientError as error:
-        raise_if_general(client, bucket, key, error)
+        raise_if_general(client, bucket, prefix, error)
         _tell(bucket, StoreAnswer.of(error.response).shown)
         return None
     return latest

@@ -138,7 +138,9 @@ def stated_service(sources, version=None, manifests=None):
 
 async def test_a_stores_checksum_is_granted_until_the_sha256_is_known():
     class Checked(StatedSource):
-        source = make_source_manifest([SourceFile("model.bin", 9, '"e"', checksum="crc32:NhCmhg==")])
+        source = make_source_manifest(
+            [SourceFile("model.bin", 9, '"e"', checksum="crc32:NhCmhg==")]
+        )
 
     class Known(Checked):
         async def get_content(self, uid):
