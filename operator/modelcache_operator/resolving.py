@@ -131,9 +131,7 @@ class Resolver:
         except SourceError as error:
             return self._note_failure(version, error, failures + 1)
         await self.manifests.put_source(version.uid, manifest)
-        found = ResolvedSource(
-            manifest.digest, manifest.size_bytes, len(manifest.files), manifest.revision
-        )
+        found = ResolvedSource.of(manifest)
         _log.info("%s is resolved: %d files", version.key, found.files)
         return _Attempt(version.generation, found)
 

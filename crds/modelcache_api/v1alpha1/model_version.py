@@ -50,6 +50,14 @@ class OnSourceGone(StrEnum):
     DROP = "Drop"
 
 
+class SourceIdentity(StrEnum):
+    """What tells that a file of the source has changed."""
+
+    VERSION_ID = "VersionId"
+    ETAG = "ETag"
+    MIXED = "Mixed"
+
+
 class BundleKind(StrEnum):
     """Kinds of object that can carry a CA bundle."""
 
@@ -316,6 +324,16 @@ class ModelVersionStatus(ApiModel):
     source_revision: Annotated[
         Commit | None,
         Field(description="Commit that the revision of hf:// was when resolved; it stays."),
+    ] = None
+    source_identity: Annotated[
+        SourceIdentity | None,
+        Field(
+            description=(
+                "What tells a change of the source's files: VersionId, which a replaced file can "
+                "still be read by; ETag, where the bucket keeps no versions or the credentials may "
+                "not list them; or Mixed. Of hf://, VersionId stands for the blob's name in git."
+            )
+        ),
     ] = None
     content_digest: Annotated[
         Digest | None, Field(description="Digest of the bytes, adopted once.")

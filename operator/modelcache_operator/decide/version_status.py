@@ -9,10 +9,16 @@ from typing import Final
 
 from modelcache_api.conditions import Verdict, merge_conditions
 from modelcache_api.labels import make_node_label_key
+from modelcache_api.manifest import SourceManifest
 from modelcache_api.names import Condition, Reason
 from modelcache_api.quantities import format_bytes
 from modelcache_api.v1alpha1.base import ConditionStatus
-from modelcache_api.v1alpha1.model_version import ModelVersionStatus, NodeCounts, OnSourceGone
+from modelcache_api.v1alpha1.model_version import (
+    ModelVersionStatus,
+    NodeCounts,
+    OnSourceGone,
+    SourceIdentity,
+)
 from modelcache_operator.decide.pin import describe_pin_conflict
 from modelcache_operator.decide.source_check import SourceFinding
 from modelcache_operator.decide.withdrawal import DROPPED
@@ -31,6 +37,18 @@ class ResolvedSource:
     size_bytes: int
     files: int
     revision: str | None = None
+    identity: SourceIdentity | None = None
+
+    @classmethod
+    def of(cls, manifest: SourceManifest) -> ResolvedSource:
+        """What the manifest of a new resolution comes to."""
+        versioned = sum(file.version_id is not None for file in manifest.files)
+        identity = SourceIdentity.MIXED if versioned else SourceIdentity.ETAG
+        if versioned == len(manifest.files):
+            identity = SourceIdentity.VERSION_ID
+        return cls(
+            manifest.digest, manifest.size_bytes, len(manifest.files), manifest.revision, identity
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +98,11 @@ def source_in_status(version: ModelVersionView) -> ResolvedSource | None:
     if status.source_digest is None or status.size_bytes is None:
         return None
     return ResolvedSource(
-        status.source_digest, status.size_bytes, status.files or 0, status.source_revision
+        status.source_digest,
+        status.size_bytes,
+        status.files or 0,
+        status.source_revision,
+        status.source_identity,
     )
 
 
@@ -125,6 +147,7 @@ def make_version_status(facts: VersionFacts, now: datetime) -> ModelVersionStatu
         observed_generation=version.generation,
         source_digest=source.source_digest if source else None,
         source_revision=source.revision if source else None,
+        source_identity=source.identity if source else None,
         content_digest=content.content_digest if content else None,
         content_manifest_digest=content.manifest_digest if content else None,
         size_bytes=source.size_bytes if source else None,

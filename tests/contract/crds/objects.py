@@ -70,6 +70,7 @@ FULL: dict[str, Object] = {
             "observedGeneration": 1,
             "sourceDigest": DIGEST,
             "sourceRevision": COMMIT,
+            "sourceIdentity": "Mixed",
             "contentDigest": DIGEST,
             "contentManifestDigest": DIGEST,
             "sizeBytes": 91_000_000,

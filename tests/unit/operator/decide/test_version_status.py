@@ -7,6 +7,7 @@ import pytest
 
 from builders import NOW, digest, make_version
 from modelcache_api.labels import make_node_label_key
+from modelcache_api.manifest import SourceFile, make_source_manifest
 from modelcache_api.names import Condition, Reason
 from modelcache_operator.decide.version_status import (
     KnownContent,
@@ -26,6 +27,22 @@ def test_the_commit_stays_in_the_status():
     resolved = ResolvedSource(digest("a"), 2048, 3, "0a" * 20)
     status = make_version_status(VersionFacts(make_version(), resolved, None, 0), NOW)
     assert status.source_revision == "0a" * 20
+    assert source_in_status(replace(make_version(), status=status)) == resolved
+
+
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        pytest.param(("v1", "v2"), "VersionId", id="a bucket that keeps versions"),
+        pytest.param((None, None), "ETag", id="a bucket that keeps none"),
+        pytest.param(("v1", None), "Mixed", id="a suspended bucket"),
+    ],
+)
+def test_what_tells_a_change_of_the_source_is_told(ids, told):
+    files = [SourceFile(f"f{n}", 9, '"e"', version) for n, version in enumerate(ids)]
+    resolved = ResolvedSource.of(make_source_manifest(files))
+    status = make_version_status(VersionFacts(make_version(), resolved, None, 0), NOW)
+    assert status.source_identity == told
     assert source_in_status(replace(make_version(), status=status)) == resolved
 
 
