@@ -75,6 +75,9 @@ async def test_what_the_listing_announces_is_asked_for_once(announcing, sources)
     manifest = await sources.resolve(version)
     assert stated_of(manifest) == EXPECTED
     assert set(announcing.heads.values()) == {1}
+    uri = f"s3://{announcing.bucket.name}/m/CRC32"
+    one = make_version(uri, endpoint=announcing.endpoint, secret="store")
+    assert stated_of(await sources.resolve(one)) == {"CRC32": EXPECTED["CRC32"]}
     resolved = replace(
         version, status=version.status.model_copy(update={"source_digest": manifest.digest})
     )
