@@ -10,10 +10,13 @@ from modelcache_agent.decide.actions import (
     DropPartial,
     Evict,
     Fetch,
+    Isolate,
     PauseFetch,
     Plan,
     Propose,
     Remove,
+    Repair,
+    Scrub,
     SetLabels,
     Verify,
 )
@@ -23,6 +26,7 @@ from modelcache_agent.memory import Memory
 from modelcache_agent.ports.clock import Clock
 from modelcache_agent.ports.cluster import Cluster, ClusterError
 from modelcache_agent.ports.metrics import Metrics
+from modelcache_agent.tiers.damage import isolate
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.wakeup import Wakeup
@@ -78,7 +82,7 @@ class Actor:
             self._errands.note_fault(action, error)
             self._wakeup.set()
         else:
-            if not isinstance(action, Verify):  # that one was only begun
+            if not isinstance(action, Verify | Scrub):  # those were only begun
                 self._memory.faults.pop(action, None)
 
     async def _perform(self, action: Action) -> None:
@@ -89,25 +93,42 @@ class Actor:
                 await self._errands.pause(uid)
             case SetLabels(keys):
                 await self.set_labels(keys)
+            case DropPartial(uid):
+                await self._errands.drop_partial(uid)
+            case Evict() | Remove() | Isolate():
+                await self._give_up(action)
+            case _:
+                self._begin(action)
+
+    async def _give_up(self, action: Evict | Remove | Isolate) -> None:
+        """Bytes leave their place."""
+        match action:
             case Evict(digest, uids):
                 await self._evict(digest, uids)
             case Remove(digest):
                 await self._thread.call(self._store.remove, digest)
-                self._wakeup.set()
-            case DropPartial(uid):
-                await self._errands.drop_partial(uid)
+            case Isolate(blob):
+                await self._thread.call(isolate, self._store, blob)
+        self._wakeup.set()
+
+    def _begin(self, action: Verify | Scrub | Propose | Fetch | Repair) -> None:
+        """What goes on beside the loop."""
+        match action:
             case Verify(digest):
                 self._errands.start_verify(digest)
+            case Scrub():
+                self._errands.start_scrub(action)
             case Propose(entry, digest):
                 self._errands.start_propose(entry, digest)
             case Fetch(entry):
-                self._errands.start_fetch(entry)
+                self._errands.start_fetch(entry, entry.size_bytes)
+            case Repair(entry, size_bytes):
+                self._errands.start_fetch(entry, size_bytes)
 
     async def _evict(self, digest: ContentDigest, uids: tuple[str, ...]) -> None:
         if await self._thread.call(self._store.evict, digest, uids):
             self._metrics.count_eviction()
             _log.info("evicted version=%s for a newcomer", digest)
-        self._wakeup.set()
 
     async def set_labels(self, keys: frozenset[str]) -> None:
         """Apply the labels, unless the last failure was a moment ago."""

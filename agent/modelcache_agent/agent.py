@@ -30,6 +30,7 @@ from modelcache_agent.memory import Memory
 from modelcache_agent.peers.assembly import Peers
 from modelcache_agent.peers.waiting import GrantQueue
 from modelcache_agent.ports.cluster import Cluster
+from modelcache_agent.scrubbing import Pacer, Scrubber
 from modelcache_agent.slots import SlotKeeper
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.store_thread import StoreThread
@@ -156,6 +157,9 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
     errands = Errands(
         memory=memory,
         transfers=Transfers(grants, engine, around.store, thread, queue, slots),
+        scrubber=Scrubber(
+            around.store, thread, Pacer(around.config.scrub_bandwidth), metrics, wakeup.set
+        ),
         tasks=tasks,
         wakeup=wakeup,
         clock=clock,
@@ -238,5 +242,6 @@ def _loop_settings(around: Surroundings) -> LoopSettings:
         node_uid=around.identity.uid,
         capacity_bytes=around.capacity_bytes,
         max_models=around.config.max_models,
+        scrub_interval=around.config.scrub_interval,
         agent_version=find_version(),
     )

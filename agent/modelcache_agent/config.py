@@ -21,6 +21,9 @@ _MOST_MODELS: Final = 16
 # Slower readers are taken for dead by object stores, and cut off.
 _LEAST_BANDWIDTH: Final = 64 * 1024
 _LEAST_PEER_BANDWIDTH: Final = 4 * 1024 * 1024
+# A disk of 1 TiB would take two weeks.
+_LEAST_SCRUB_BANDWIDTH: Final = 1024 * 1024
+_NEVER: Final = "never"
 _MOST_SERVES: Final = 128
 _HIGHEST_PORT: Final = 65535
 
@@ -48,6 +51,8 @@ class Config:
     streams: int
     max_models: int
     max_bandwidth: int | None
+    scrub_interval: float | None
+    scrub_bandwidth: int
     peers: bool
     peer_address: str | None
     peer_port: int
@@ -191,12 +196,16 @@ def _capacity(value: str) -> int:
     return size
 
 
-def _bandwidth(value: str) -> int:
+def _rate(value: str) -> int:
     try:
-        rate = parse_bytes(value)
+        return parse_bytes(value)
     except ValueError:
         message = f"{value!r} is not a number of bytes a second: write for example 500Mi"
         raise ValueError(message) from None
+
+
+def _bandwidth(value: str) -> int:
+    rate = _rate(value)
     if rate < _LEAST_BANDWIDTH:
         raise ValueError(
             f"{value!r} bytes a second are too few to fetch a model: give 64Ki at least, "
@@ -213,6 +222,26 @@ def _peer_bandwidth(value: str) -> int:
             "give 4Mi at least, or switch peers off"
         )
     return rate
+
+
+def _scrub_bandwidth(value: str) -> int:
+    rate = _rate(value)
+    if rate < _LEAST_SCRUB_BANDWIDTH:
+        raise ValueError(
+            f"{value!r} bytes a second are too few to check a disk: give 1Mi at least, "
+            "or --scrub-interval=never"
+        )
+    return rate
+
+
+def _scrub_interval(value: str) -> float | None:
+    if value.strip() == _NEVER:
+        return None
+    try:
+        return parse_duration(value)
+    except ValueError:
+        message = f"{value!r} is not a duration: write for example 168h, or never"
+        raise ValueError(message) from None
 
 
 def _address(value: str) -> str:
@@ -293,6 +322,18 @@ OPTIONS: Final = (
         "max-bandwidth",
         "Bytes a second over all streams, e.g. 500Mi; default: no cap.",
         _bandwidth,
+    ),
+    Option(
+        "scrub-interval",
+        "How old the last check of a file may get before all of it is read again; or never.",
+        _scrub_interval,
+        "168h",
+    ),
+    Option(
+        "scrub-bandwidth",
+        "Bytes a second that are read for such checks.",
+        _scrub_bandwidth,
+        "50Mi",
     ),
     Option(
         "peers",

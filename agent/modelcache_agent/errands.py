@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from modelcache_agent.background import BackgroundTasks
-from modelcache_agent.decide.actions import Action, Verify
+from modelcache_agent.decide.actions import Action, Scrub, Verify
 from modelcache_agent.decide.payers import find_payer
 from modelcache_agent.decide.setbacks import make_setback
 from modelcache_agent.decide.world import Flight
@@ -19,6 +19,7 @@ from modelcache_agent.fetch import FetchCancelledError, Progress
 from modelcache_agent.memory import Memory, RunningFetch
 from modelcache_agent.ports.clock import Clock
 from modelcache_agent.ports.metrics import Metrics
+from modelcache_agent.scrubbing import Scrubber
 from modelcache_agent.tiers.errors import StoreError, describe_error
 from modelcache_agent.tiers.rehash import hash_version, settle
 from modelcache_agent.transfers import Listeners, TransferFailedError, Transfers
@@ -41,6 +42,7 @@ class Errands:
         *,
         memory: Memory,
         transfers: Transfers,
+        scrubber: Scrubber,
         tasks: BackgroundTasks,
         wakeup: Wakeup,
         clock: Clock,
@@ -48,6 +50,7 @@ class Errands:
     ) -> None:
         self._memory = memory
         self._transfers = transfers
+        self._scrubber = scrubber
         self._tasks = tasks
         self._wakeup = wakeup
         self._clock = clock
@@ -59,14 +62,14 @@ class Errands:
         self._stopping.set()
         await asyncio.gather(*(self.cancel(uid) for uid in tuple(self._memory.fetches)))
 
-    def start_fetch(self, entry: EntrySpec) -> None:
-        """Reserve the entry's bytes and fetch them, unless that goes on already."""
+    def start_fetch(self, entry: EntrySpec, promised_bytes: int) -> None:
+        """Reserve the bytes and fetch the entry, unless that goes on already."""
         if entry.uid in self._memory.fetches or self._stopping.is_set():
             return
         flight = Flight(entry.uid, entry.source_digest, entry.size_bytes)
-        running = RunningFetch(entry, flight)
+        running = RunningFetch(entry, flight, promised_bytes)
         self._memory.fetches[entry.uid] = running
-        _log.info("fetching uid=%s bytes=%d", entry.uid, entry.size_bytes)
+        _log.info("fetching uid=%s bytes=%d", entry.uid, promised_bytes)
         running.task = self._tasks.start(f"fetch-{entry.uid}", self._fetch(running))
 
     async def cancel(self, uid: str) -> None:
@@ -108,6 +111,10 @@ class Errands:
     def start_verify(self, digest: ContentDigest) -> None:
         """Hash a content again; it is verified or withdrawn afterwards."""
         self._start_once(digest, f"verify-{digest}", lambda: self._verify(digest))
+
+    def start_scrub(self, action: Scrub) -> None:
+        """Read published files again, unless some are being read."""
+        self._start_once("scrub", "scrub", lambda: self._scrub(action))
 
     def _start_once(
         self, key: str, name: str, work: Callable[[], Coroutine[None, None, None]]
@@ -201,6 +208,20 @@ class Errands:
             self.note_fault(Verify(digest), error)
         else:
             self._memory.faults.pop(Verify(digest), None)
+
+    async def _scrub(self, action: Scrub) -> None:
+        try:
+            await self._scrubber.scrub(action.blobs, self._must_yield, self._stopping.is_set)
+        except Exception as error:  # noqa: BLE001 - told, and not tried in a circle
+            self.note_fault(action, error)
+        else:
+            self._memory.faults.pop(action, None)
+
+    def _must_yield(self) -> bool:
+        """Transfers need the disk more. Also asked by the thread that reads."""
+        fetches = tuple(self._memory.fetches.values())
+        is_busy = any(fetch.flight.state is not EntryState.PENDING for fetch in fetches)
+        return is_busy or self._stopping.is_set()
 
     def note_fault(self, action: Action, error: Exception) -> None:
         """The disk, or a bug, refused an action: it rests, and its entry tells why."""

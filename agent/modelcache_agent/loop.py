@@ -53,12 +53,16 @@ _PROGRESS_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """`tick_seconds`: how often the disk and its users are looked at without an event."""
+    """`tick_seconds`: how often the disk and its users are looked at without an event.
+
+    `scrub_interval` (seconds): how old the last check of a file may be; None: no age matters.
+    """
 
     node_uid: str
     capacity_bytes: int
     max_models: int
     agent_version: str
+    scrub_interval: float | None = None
     tick_seconds: float = 30.0
 
 
@@ -206,6 +210,7 @@ class AgentLoop:
             wishes=wishes,
             now=self._clock.monotonic(),
             max_models=self._settings.max_models,
+            scrub_interval=self._settings.scrub_interval,
         )
         plan = make_plan(world)
         now = self._clock.monotonic()

@@ -11,6 +11,7 @@ from modelcache_agent.decide.actions import Action
 from modelcache_agent.decide.faults import Fault, make_fault
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.decide.pauses import Pause
+from modelcache_agent.decide.scrub import list_in_place
 from modelcache_agent.decide.setbacks import Setback
 from modelcache_agent.decide.volumes import Wish, find_attached, find_mounted
 from modelcache_agent.decide.world import Flight, World
@@ -26,6 +27,7 @@ class RunningFetch:
 
     entry: EntrySpec
     flight: Flight
+    promised_bytes: int
     task: asyncio.Task[None] | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when its entry has changed."""
@@ -98,12 +100,16 @@ def make_ledger(
     is wanted here, and until then as bytes that nobody may use.
 
     A promise ends in the moment its version is published, even if its task has not noticed yet.
+    A damaged file is a quarantined one as soon as it has left its place, and missing from then on.
     """
     published = {
-        (origin.uid, origin.source_digest) for held in survey.held for origin in held.origins
+        (origin.uid, origin.source_digest)
+        for held in survey.held
+        if not held.damage
+        for origin in held.origins
     }
     reservations = {
-        uid: fetch.entry.size_bytes
+        uid: fetch.promised_bytes
         for uid, fetch in fetches.items()
         if (uid, fetch.entry.source_digest) not in published
     }
@@ -115,7 +121,7 @@ def make_ledger(
     waiting_bytes = sum(survey.adopted.values()) - sum(expected.values())
     return Ledger(
         capacity_bytes=capacity_bytes,
-        versions={held.digest: held.blobs for held in survey.held},
+        versions={held.digest: list_in_place(held) for held in survey.held},
         partials=partials,
         reservations=reservations,
         quarantined_bytes=survey.quarantined_bytes + waiting_bytes,
@@ -131,6 +137,7 @@ def make_world(
     wishes: Sequence[Wish] = (),
     now: float,
     max_models: int,
+    scrub_interval: float | None = None,
 ) -> World:
     """All inputs of a plan, but for which contents are in use."""
     entries = memory.cache_node.spec.entries if memory.cache_node is not None else ()
@@ -151,4 +158,6 @@ def make_world(
         mounted=find_mounted(wishes),
         attached=find_attached(wishes),
         max_models=max_models,
+        checkups=survey.checkups,
+        scrub_interval=scrub_interval,
     )

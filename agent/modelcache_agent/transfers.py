@@ -25,6 +25,7 @@ from modelcache_agent.fetch import (
 )
 from modelcache_agent.peers.waiting import GrantQueue
 from modelcache_agent.ports.grants import Grants, OpenedGrant
+from modelcache_agent.salvage import find_salvage, finish_in_thread
 from modelcache_agent.slots import SlotKeeper
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.errors import StoreError, describe_error
@@ -89,6 +90,7 @@ class Transfers:
                 opened = await self._open(entry, listeners)
                 here = await self.thread.call(self._find_here, opened)
                 await self._take_staged(entry, opened, here)
+                await self._take_sound_pieces(entry, opened, here)
                 job = self._make_job(entry, namespace, opened, here)
                 outcome = await self._run(job, opened, listeners.on_progress)
         finally:
@@ -153,6 +155,15 @@ class Transfers:
         except OSError as error:
             message = f"the adopted tree cannot be taken: {describe_error(error)}"
             raise TransferFailedError(Reason.STORE_ERROR, message, _STORE_SECONDS) from error
+
+    async def _take_sound_pieces(
+        self, entry: EntrySpec, opened: OpenedGrant, here: Container[str]
+    ) -> None:
+        """What is right in a quarantined file need not be fetched again."""
+        missing = [file for file in opened.source.files if file.path not in here]
+        work = await self.thread.call(find_salvage, self.store, entry, missing)
+        for salvage in work:
+            await finish_in_thread(salvage.run)
 
     def _find_here(self, opened: OpenedGrant) -> Mapping[str, ContentFile]:
         """Files whose content is known and held already, as another version's.

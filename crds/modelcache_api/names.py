@@ -206,6 +206,7 @@ class Reason(StrEnum):
     NOT_KNOWN_YET = "NotKnownYet"
     OPERATOR_UNREACHABLE = "OperatorUnreachable"
     STORE_ERROR = "StoreError"
+    DAMAGED = "Damaged"
     TOO_MANY_MODELS = "TooManyModels"
     VOLUME_REFUSED = "VolumeRefused"
     NODE_LOST = "NodeLost"

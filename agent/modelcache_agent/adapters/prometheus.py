@@ -50,6 +50,8 @@ class PrometheusMetrics:
         self._failures: Counter[str] = Counter()
         self._writes: Counter[tuple[str, ...]] = Counter()
         self._evictions = 0
+        self._scrubbed_bytes = 0
+        self._damaged_pieces = 0
         self._errors = 0
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -71,6 +73,14 @@ class PrometheusMetrics:
     def count_eviction(self) -> None:
         """A content was evicted for a newcomer."""
         self._evictions += 1
+
+    def count_scrubbed(self, size_bytes: int) -> None:
+        """Bytes of published files were read again."""
+        self._scrubbed_bytes += size_bytes
+
+    def count_damaged(self, pieces: int) -> None:
+        """So many pieces of a published file are not what they were."""
+        self._damaged_pieces += pieces
 
     def count_write(self, target: str, *, succeeded: bool) -> None:
         """A request to the API server that writes."""
@@ -120,6 +130,10 @@ class PrometheusMetrics:
 
     def _collect_counters(self) -> Iterator[Metric]:
         yield _total("evictions", "Contents evicted for newcomers.", self._evictions)
+        yield _total("scrubbed_bytes", "Bytes of files that were read again.", self._scrubbed_bytes)
+        yield _total(
+            "damaged_pieces", "Pieces of files found damaged on the disk.", self._damaged_pieces
+        )
         yield _total("loop_errors", "Turns of the loop that failed.", self._errors)
         failures: dict[tuple[str, ...], int] = {
             (str(reason),): count for reason, count in self._failures.items()

@@ -63,6 +63,20 @@ class Verify:
 
 
 @dataclass(frozen=True, slots=True)
+class Scrub:
+    """Read published files again, from the disk, and compare them with their records."""
+
+    blobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Isolate:
+    """Move a damaged file to quarantine; whoever has it open keeps it."""
+
+    blob: str
+
+
+@dataclass(frozen=True, slots=True)
 class Propose:
     """Ask the operator whether these bytes are the version's content."""
 
@@ -77,8 +91,27 @@ class Fetch:
     entry: EntrySpec
 
 
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Reserve `size_bytes` and transfer the files of the entry that lie in quarantine."""
+
+    entry: EntrySpec
+    size_bytes: int
+
+
 Action = (
-    CancelFetch | PauseFetch | SetLabels | Evict | Remove | DropPartial | Verify | Propose | Fetch
+    CancelFetch
+    | PauseFetch
+    | SetLabels
+    | Evict
+    | Remove
+    | DropPartial
+    | Verify
+    | Scrub
+    | Isolate
+    | Propose
+    | Fetch
+    | Repair
 )
 
 

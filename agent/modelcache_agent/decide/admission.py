@@ -61,9 +61,12 @@ def shed(room: Room) -> Room:
     return room if excess <= 0 else _make_room(room, excess) or replace(room, fell_short=True)
 
 
-def admit(room: Room, entry: EntrySpec) -> tuple[Room, EntryView | None]:
-    """The room after the entry was considered, and why it waits (None: fetch it now)."""
-    needed = room.ledger.needed_bytes(entry.uid, entry.size_bytes)
+def admit(room: Room, entry: EntrySpec, size_bytes: int) -> tuple[Room, EntryView | None]:
+    """The room after the entry was considered, and why it waits (None: fetch it now).
+
+    `size_bytes` is what is missing of it.
+    """
+    needed = room.ledger.needed_bytes(entry.uid, size_bytes)
     if needed > room.soon_bytes:
         larger = _make_room(room, needed - room.soon_bytes)
         if larger is None:
@@ -75,7 +78,7 @@ def admit(room: Room, entry: EntrySpec) -> tuple[Room, EntryView | None]:
         message = f"waits until {_amount(needed)} are released"
         waiting = replace(room, promised_bytes=room.promised_bytes + needed)
         return waiting, _view(entry, EntryState.PENDING, Reason.WAITING, message)
-    return replace(room, ledger=room.ledger.reserve(entry.uid, entry.size_bytes)), None
+    return replace(room, ledger=room.ledger.reserve(entry.uid, size_bytes)), None
 
 
 def _make_room(room: Room, missing_bytes: int) -> Room | None:

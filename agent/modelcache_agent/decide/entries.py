@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from modelcache_agent.decide.actions import Action, EntryView, Fetch, Propose, Verify
+from modelcache_agent.decide.actions import Action, EntryView, Fetch, Propose, Repair, Verify
 from modelcache_agent.decide.admission import Room, admit, describe_never_fits
+from modelcache_agent.decide.scrub import Stage, describe_damage, is_out_of_place, missing_bytes
 from modelcache_agent.decide.turns import is_demanded
 from modelcache_api.limits import MAX_LABELS_PER_NODE
 from modelcache_api.names import EntryState, Reason
@@ -14,7 +15,7 @@ from modelcache_api.names import EntryState, Reason
 if TYPE_CHECKING:
     from modelcache_agent.decide.matching import Match
     from modelcache_agent.decide.setbacks import Setback
-    from modelcache_agent.decide.world import Flight, World
+    from modelcache_agent.decide.world import Flight, Held, World
     from modelcache_api.v1alpha1.cache_node import EntrySpec
 
 # Foreign bytes come and go without an event; how long a newcomer without room waits for them.
@@ -26,12 +27,14 @@ class Draft:
     """What one run of the planner has gathered so far.
 
     `yielding` are transfers that may make way, the next one at the end; `paused` those that do.
+    `in_repair` are damaged files that some entry fetches already.
     """
 
     room: Room
     free_slots: int
     yielding: list[str] = field(default_factory=list)
     paused: list[str] = field(default_factory=list)
+    in_repair: set[str] = field(default_factory=set)
     actions: list[Action] = field(default_factory=list)
     rechecks: list[float] = field(default_factory=list)
 
@@ -41,6 +44,8 @@ def consider(
 ) -> EntryView:
     """The entry's state. What is to be done about it is added to the draft."""
     setback = find_setback(world, entry)
+    if match is not None and match.held.damage:
+        return _view_damaged(draft, world, entry, match.held, flight)
     if match is not None:
         return _view_held(draft, world, entry, match, setback)
     if flight is not None:
@@ -135,15 +140,61 @@ def _view_newcomer(
         draft.rechecks.append(setback.retry_at)
         state = EntryState.FAILED if setback.is_failure else EntryState.PENDING
         return EntryView(entry.uid, state, setback.reason, setback.message)
-    return _start_or_wait(draft, world, entry)
+    return _start_or_wait(draft, world, entry, Fetch(entry), entry.size_bytes)
 
 
-def _start_or_wait(draft: Draft, world: World, entry: EntrySpec) -> EntryView:
+def _view_damaged(
+    draft: Draft, world: World, entry: EntrySpec, held: Held, flight: Flight | None
+) -> EntryView:
+    """Damage is the reason until it is repaired; the message says how far that is."""
+    state, message, percent = _repair(draft, world, entry, held, flight)
+    told = f"{describe_damage(held.damage)}; {message}"
+    return EntryView(entry.uid, state, Reason.DAMAGED, told, progress_percent=percent)
+
+
+def _repair(
+    draft: Draft, world: World, entry: EntrySpec, held: Held, flight: Flight | None
+) -> tuple[EntryState, str, int]:
+    if any(damage.stage is Stage.FOUND for damage in held.damage):
+        return EntryState.VERIFYING, "the whole file is read again", 0
+    if not is_out_of_place(held):
+        return EntryState.PENDING, "it goes to quarantine once no label promises it", 0
+    if flight is not None:
+        view = _view_flight(flight)
+        return view.state, "it is fetched again", view.progress_percent
+    return *_begin_repair(draft, world, entry, held), 0
+
+
+def _begin_repair(
+    draft: Draft, world: World, entry: EntrySpec, held: Held
+) -> tuple[EntryState, str]:
+    blobs = {damage.blob for damage in held.damage}
+    setback, repair_at = find_setback(world, entry), max(d.repair_at for d in held.damage)
+    if not draft.in_repair.isdisjoint(blobs):
+        return EntryState.PENDING, "another version that has the file fetches it again"
+    if setback is not None and setback.retry_at > world.now:
+        draft.rechecks.append(setback.retry_at)
+        message = f"it cannot be fetched again: {setback.reason}: {setback.message}"
+        return EntryState.FAILED if setback.is_failure else EntryState.PENDING, message
+    if repair_at > world.now:
+        draft.rechecks.append(repair_at)
+        return EntryState.FAILED, "it was fetched again before and is damaged again: check the disk"
+    size = missing_bytes(held)
+    begun = len(draft.actions)
+    view = _start_or_wait(draft, world, entry, Repair(entry, size), size)
+    if len(draft.actions) > begun:
+        draft.in_repair |= blobs
+    return view.state, view.message or "it is fetched again"
+
+
+def _start_or_wait(
+    draft: Draft, world: World, entry: EntrySpec, action: Fetch | Repair, size_bytes: int
+) -> EntryView:
     may_displace = bool(draft.yielding) and is_demanded(world, entry)
     if draft.free_slots <= 0 and not may_displace:
         message = f"waits for its turn: {world.max_models} models are fetched at once"
         return EntryView(entry.uid, EntryState.PENDING, Reason.WAITING, message)
-    draft.room, refusal = admit(draft.room, entry)
+    draft.room, refusal = admit(draft.room, entry, size_bytes)
     if refusal is not None:
         draft.rechecks.append(world.now + SPACE_RECHECK_SECONDS)
         return refusal
@@ -152,5 +203,5 @@ def _start_or_wait(draft: Draft, world: World, entry: EntrySpec) -> EntryView:
         message = "a pod waits for it: the transfer of a placed model is paused to make way"
         return EntryView(entry.uid, EntryState.PENDING, Reason.WAITING, message)
     draft.free_slots -= 1
-    draft.actions.append(Fetch(entry))
+    draft.actions.append(action)
     return EntryView(entry.uid, EntryState.DOWNLOADING, Reason.DOWNLOADING)

@@ -9,7 +9,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from modelcache_agent.decide.actions import Action, DropPartial, EntryView, Evict, Verify
+from modelcache_agent.decide.actions import (
+    Action,
+    DropPartial,
+    EntryView,
+    Evict,
+    Isolate,
+    Verify,
+)
 from modelcache_agent.decide.matching import Match
 from modelcache_agent.decide.pauses import Pause, lengthen
 from modelcache_api.names import EntryState, Reason
@@ -58,6 +65,12 @@ def _concerned(action: Action, matches: Mapping[str, Match]) -> tuple[str, ...]:
     match action:
         case Verify(digest):
             return tuple(uid for uid, match in matches.items() if match.held.digest == digest)
+        case Isolate(blob):
+            return tuple(
+                uid
+                for uid, match in matches.items()
+                if any(damage.blob == blob for damage in match.held.damage)
+            )
         case Evict(_, uids):
             return uids
         case DropPartial(uid):

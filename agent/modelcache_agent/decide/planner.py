@@ -30,6 +30,7 @@ from modelcache_agent.decide.faults import tell_faults
 from modelcache_agent.decide.label_choice import choose_labels
 from modelcache_agent.decide.matching import Match, match_entries
 from modelcache_agent.decide.policies import EvictionPolicy, LeastRecentlyUsed
+from modelcache_agent.decide.scrub import choose_scrub, list_isolations
 from modelcache_agent.decide.setbacks import DISCARDING_REASONS
 from modelcache_agent.decide.turns import list_yielding, order_by_turn
 from modelcache_api.names import EntryState
@@ -53,6 +54,7 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
         room,
         free_slots=world.max_models - busy,
         yielding=list_yielding(world, flights.values()),
+        in_repair={d.blob for uid in matches.keys() & flights for d in matches[uid].held.damage},
     )
     views = {
         entry.uid: consider(draft, world, entry, matches.get(entry.uid), flights.get(entry.uid))
@@ -61,6 +63,7 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
     condemned = draft.room.leaving - gone
     labels = choose_labels(world.entries, matches, condemned=condemned)
     removals = _removals(world, matches, gone=gone, condemned=condemned)
+    scrub = choose_scrub(world)
     actions: tuple[Action, ...] = (
         *(CancelFetch(flight.uid) for flight in world.flights if flight.uid not in flights),
         *(PauseFetch(uid) for uid in draft.paused),
@@ -68,7 +71,9 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
         *(removals if _carries_only(world.node_labels, labels) else ()),
         *_partials_to_drop(world, matches),
         *draft.actions,
+        *(() if scrub.action is None else (scrub.action,)),
     )
+    moments = [*draft.rechecks, *(() if scrub.recheck_at is None else (scrub.recheck_at,))]
     refined = (
         refine(views[entry.uid], entry, matches.get(entry.uid), condemned=condemned, labels=labels)
         for entry in world.entries
@@ -79,7 +84,7 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
         labels=labels,
         condemned=condemned,
         must_look_at_use=draft.room.fell_short and world.in_use is None,
-        recheck_at=min(draft.rechecks, default=None),
+        recheck_at=min(moments, default=None),
     )
 
 
@@ -107,6 +112,7 @@ def _survey(
             held
             for held in world.held
             if held.digest not in protected | gone and held.digest not in in_use
+            if not held.damage
         ),
         leaving=gone,
         condemned_before=world.condemned,
@@ -126,7 +132,7 @@ def _removals(
         if held.digest in condemned:
             uids = sorted(uid for uid, match in matches.items() if match.held == held)
             removals.append(Evict(held.digest, tuple(uids)))
-    return tuple(removals)
+    return (*removals, *list_isolations(world.held))
 
 
 def _partials_to_drop(world: World, matches: Mapping[str, Match]) -> tuple[DropPartial, ...]:
@@ -135,13 +141,15 @@ def _partials_to_drop(world: World, matches: Mapping[str, Match]) -> tuple[DropP
     kept |= {
         entry.uid
         for entry in world.entries
-        if entry.uid not in matches and not is_given_up(world, entry)
-        if _may_resume(world, entry)
+        if not is_given_up(world, entry) and _may_resume(world, entry, matches.get(entry.uid))
     }
     return tuple(DropPartial(uid) for uid in sorted(world.ledger.partials) if uid not in kept)
 
 
-def _may_resume(world: World, entry: EntrySpec) -> bool:
+def _may_resume(world: World, entry: EntrySpec, match: Match | None) -> bool:
+    if match is not None:
+        # The sound pieces of a damaged file are worth keeping, whatever its source says.
+        return bool(match.held.damage)
     setback = find_setback(world, entry)
     is_useless = setback is not None and setback.reason in DISCARDING_REASONS
     is_waiting = setback is not None and setback.retry_at > world.now

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from modelcache_agent.decide.actions import Action
     from modelcache_agent.decide.faults import Fault
     from modelcache_agent.decide.ledger import Blob, Ledger
+    from modelcache_agent.decide.scrub import Checkup, Damage
     from modelcache_agent.decide.setbacks import Setback
     from modelcache_api.manifest import ContentDigest
     from modelcache_api.v1alpha1.cache_node import EntrySpec
@@ -36,7 +37,8 @@ class Origin:
 class Held:
     """One published content. `last_used` is in Unix seconds.
 
-    `is_verified` is False while the bytes do not look as recorded and were not hashed again yet.
+    `is_verified` is False while the bytes do not look as recorded and were not hashed again yet,
+    and while there is `damage`.
     """
 
     digest: ContentDigest
@@ -44,6 +46,7 @@ class Held:
     last_used: float
     origins: tuple[Origin, ...] = ()
     is_verified: bool = True
+    damage: tuple[Damage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,8 @@ class World:
     `condemned` are the victims of the previous plan: they stay first in line, so that labels do
     not flap. `in_use` holds contents that a process has open or mapped; None: nobody looked yet.
     `flights` are in the order in which they began. `mounted` holds contents that a live pod's
-    volume shows, `attached` the uids of versions that one waits for.
+    volume shows, `attached` the uids of versions that one waits for. `scrub_interval` is in
+    seconds; None: files are not read again without a cause.
     """
 
     entries: tuple[EntrySpec, ...]
@@ -88,3 +92,5 @@ class World:
     mounted: frozenset[str] = frozenset()
     attached: frozenset[str] = frozenset()
     max_models: int = 2
+    checkups: tuple[Checkup, ...] = ()
+    scrub_interval: float | None = None

@@ -26,6 +26,14 @@ class Metrics(Protocol):
         """A content was evicted for a newcomer."""
         ...
 
+    def count_scrubbed(self, size_bytes: int) -> None:
+        """Bytes of published files were read again."""
+        ...
+
+    def count_damaged(self, pieces: int) -> None:
+        """So many pieces of a published file are not what they were."""
+        ...
+
     def count_write(self, target: str, *, succeeded: bool) -> None:
         """A request to the API server that writes: `status`, `labels` or `lease`."""
         ...

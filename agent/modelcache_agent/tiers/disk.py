@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from modelcache_agent.decide.scrub import Checkup
 from modelcache_agent.decide.world import Held, Origin
 from modelcache_agent.tiers.blobs import BlobFolder, looks_as_recorded
 from modelcache_agent.tiers.catalog import Catalog, StoredVersion
+from modelcache_agent.tiers.damage import mend_others, refuse_damaged
 from modelcache_agent.tiers.durable import (
     allocated_bytes,
     remove_anything,
@@ -36,6 +38,7 @@ from modelcache_agent.tiers.records import (
     encode_record,
 )
 from modelcache_agent.tiers.release import ReleasedFiles
+from modelcache_agent.tiers.scrub_book import ScrubBook
 from modelcache_agent.tiers.trees import build_tree, describe_tree_fault
 from modelcache_agent.tiers.usage import is_open_elsewhere
 from modelcache_api.manifest import ContentDigest, ContentManifest, digest_hex
@@ -62,6 +65,7 @@ class Survey:
     evicted: frozenset[str]
     adopted: Mapping[str, int]
     """Bytes of local trees that were handed over, by the folder's name."""
+    checkups: tuple[Checkup, ...] = ()
 
 
 class DiskStore:
@@ -77,6 +81,7 @@ class DiskStore:
         self.blobs = BlobFolder(layout.blobs, self.quarantine)
         self.catalog = Catalog()
         self.marks = EvictionMarks(layout.evicted)
+        self.scrub_book = ScrubBook(layout.scrub, clock)
         self._step = step
         self._clock = clock
         self._touched_at = 0.0
@@ -98,6 +103,7 @@ class DiskStore:
             free_bytes=space.f_bavail * space.f_frsize,
             evicted=self.marks.uids,
             adopted=self._measure(self.layout.adopt),
+            checkups=self.scrub_book.list_checkups(self.catalog),
         )
 
     def _touch_device(self) -> None:
@@ -127,6 +133,7 @@ class DiskStore:
             self.add_origin(manifest.digest, origin)
         else:
             self._publish_new(manifest, finished, origin)
+            mend_others(self)
         self._step("drop-partial")
         self.drop_partial(origin.uid)
         return manifest.digest
@@ -169,13 +176,16 @@ class DiskStore:
             if known is not None and looks_as_recorded(self.blobs.path(known), known):
                 records.append(replace(known, content=content))
             else:
+                refuse_damaged(self, content.sha256)
                 records.append(self.blobs.take(content, finished.get(content.path)))
         sync_directory(self.layout.blobs)
         self._step("tree")
         new_tree = self.layout.new_tree(hex_digest)
         files = build_tree(new_tree, tuple(records), self.blobs)
         now = self._clock()
-        record = VersionRecord(manifest.digest, files, (origin,), verified_at=now)
+        before = self.catalog.get(manifest.digest)
+        origins = () if before is None else _without(before.origins, origin)
+        record = VersionRecord(manifest.digest, files, (*origins, origin), verified_at=now)
         self._step("record")
         self._rewrite(record, last_used=now)
         self._step("rename")
@@ -211,7 +221,7 @@ class DiskStore:
                 self.quarantine.take(target, fault)
             self.layout.new_tree(hex_digest).rename(target)
             sync_directory(self.layout.versions)
-        self.catalog.put(replace(stored.with_files(files), is_verified=True))
+        self.catalog.put(replace(stored.with_files(files), is_verified=True, damage=()))
 
     def add_origin(self, digest: ContentDigest, origin: Origin) -> None:
         """Note that this version's source gave these bytes, or that they were adopted."""
@@ -234,6 +244,15 @@ class DiskStore:
         """The whole record with its pieces, which memory does not hold."""
         path = self.layout.record(digest_hex(digest))
         return decode_record(path.read_bytes(), digest)
+
+    def rewrite_pieces(self, stored: StoredVersion, pieces: Mapping[str, tuple[str, ...]]) -> None:
+        """Write the version's record anew: `pieces` are the blake3 of its files, by blob's name."""
+        files = tuple(
+            replace(file, content=replace(file.content, pieces=pieces[file.blob]))
+            for file in stored.files
+        )
+        record = VersionRecord(stored.digest, files, stored.origins, stored.verified_at)
+        self._rewrite(record, stored.last_used)
 
     def _rewrite(self, record: VersionRecord, last_used: float) -> None:
         path = self.layout.record(digest_hex(record.digest))

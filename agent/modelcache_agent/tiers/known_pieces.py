@@ -6,13 +6,13 @@ from modelcache_agent.tiers.disk import DiskStore
 
 
 def find_pieces(store: DiskStore, sha256: str) -> tuple[str, ...]:
-    """blake3 of the pieces of a blob, from the record of a verified version that names it.
+    """blake3 of the pieces of a blob, from the record of a version in which it is sound.
 
     Raises:
         OSError, ValueError: the record cannot be read.
     """
     for stored in store.catalog:
-        if stored.is_verified and any(file.content.sha256 == sha256 for file in stored.files):
+        if any(file.content.sha256 == sha256 for file in stored.sound_files):
             files = store.load_record(stored.digest).files
             return next(file.content.pieces for file in files if file.content.sha256 == sha256)
     return ()

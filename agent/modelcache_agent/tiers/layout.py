@@ -44,6 +44,11 @@ class StoreLayout:
         return self.root / "evicted.json"
 
     @property
+    def scrub(self) -> Path:
+        """When each file was last read again, and what was found damaged."""
+        return self.root / "scrub.json"
+
+    @property
     def blobs(self) -> Path:
         """One file for each distinct content of a file."""
         return self.root / "blobs" / "sha256"
@@ -106,7 +111,7 @@ class StoreLayout:
     @property
     def known_names(self) -> frozenset[str]:
         """What belongs directly below the root."""
-        files = {self.lock.name, self.about.name, self.evicted.name}
+        files = {self.lock.name, self.about.name, self.evicted.name, self.scrub.name}
         return frozenset(files | {path.name for path in self.folders} | TOLERATED) - {"sha256"}
 
     def version(self, hex_digest: str) -> Path:
@@ -124,7 +129,9 @@ class StoreLayout:
 
 def may_be_root_file(name: str) -> bool:
     """True for the names of files that are written directly below the root."""
-    return name in {"store.json", "evicted.json"} or _PROBE.fullmatch(name) is not None
+    return (
+        name in {"store.json", "evicted.json", "scrub.json"} or _PROBE.fullmatch(name) is not None
+    )
 
 
 def may_be_record(name: str) -> bool:

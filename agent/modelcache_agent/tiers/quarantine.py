@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,14 @@ class Quarantine:
         sync_directory(self._folder)
         _log.warning("quarantined %r as %r: %s", str(path), target.name, why)
         return True
+
+    def find(self, inode: int) -> Path | None:
+        """The file with this inode, or None."""
+        for path in self._folder.iterdir():
+            found = path.lstat()
+            if found.st_ino == inode and stat.S_ISREG(found.st_mode):
+                return path
+        return None
 
     def size_bytes(self) -> int:
         """Bytes on the device."""

@@ -11,11 +11,12 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from modelcache_agent.tiers.blobs import looks_as_recorded
 from modelcache_agent.tiers.catalog import StoredVersion
+from modelcache_agent.tiers.damage import find_known_damage, mend_others
 from modelcache_agent.tiers.disk import DiskStore, Step
 from modelcache_agent.tiers.durable import (
     is_temporary,
@@ -133,10 +134,12 @@ class _Repair:
 
     def run(self) -> None:
         self._sweep_root()
+        self._store.scrub_book.load()
         for record in self._read_records():
             self._adopt(record)
         self._sweep_versions()
         self._sweep_blobs()
+        mend_others(self._store)
         self._store.released.reap()
         self._sweep_partials()
         self._sweep_adopted()
@@ -170,11 +173,19 @@ class _Repair:
     def _adopt(self, record: VersionRecord) -> None:
         """A recorded version becomes held: verified if everything looks as recorded."""
         store = self._store
-        is_intact = all(looks_as_recorded(store.blobs.path(file), file) for file in record.files)
+        damage = find_known_damage(store, record.files)
+        damaged = {found.blob for found in damage}
+        is_intact = all(
+            looks_as_recorded(store.blobs.path(file), file)
+            for file in record.files
+            if file.blob not in damaged
+        )
         last_used = self._layout.record(digest_hex(record.digest)).stat().st_mtime
-        stored = StoredVersion.of(record, last_used=last_used, is_verified=is_intact)
-        store.catalog.put(stored)
-        if is_intact:
+        stored = StoredVersion.of(record, last_used=last_used, is_verified=is_intact and not damage)
+        store.catalog.put(replace(stored, damage=damage) if is_intact else stored)
+        if is_intact and damage:
+            _log.warning("version=%s has damage that is known: %s", record.digest, damaged)
+        elif is_intact:
             store.restore(record.digest, stored.files)
         else:
             _log.warning("version=%s does not look as recorded: hashing it", record.digest)

@@ -8,28 +8,22 @@ RehashError    the bytes could not be judged; nothing is known, so nothing is wi
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 from modelcache_agent.tiers.blobs import hash_file, looks_as_recorded
 from modelcache_agent.tiers.catalog import StoredVersion
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.errors import StoreError
 from modelcache_agent.tiers.layout import PUBLISHED_MODE
+from modelcache_agent.tiers.reading import BYTES_ARE_LOST
 from modelcache_agent.tiers.records import FileRecord
 
 _log = logging.getLogger(__name__)
-# The device or file system says itself that the bytes are lost. All other errors (too many open
-# files, no permission) say nothing about the bytes.
-_BYTES_ARE_LOST: Final = frozenset(
-    {errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA, errno.ENOENT, errno.ELOOP}
-)
 
 
 class RehashError(StoreError):
@@ -93,7 +87,7 @@ def _is_sound(
     try:
         return hash_file(path, should_stop) == record.content.sha256
     except OSError as error:
-        if error.errno not in _BYTES_ARE_LOST:
+        if error.errno not in BYTES_ARE_LOST:
             raise
         return False
 
