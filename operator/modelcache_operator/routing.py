@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from modelcache_api.names import NODE_LABEL_PREFIX, EntryState
 from modelcache_api.v1alpha1.cache_node import EntryStatus
 from modelcache_operator.changes import Changed, View
+from modelcache_operator.decide.node_status import list_damaged
 from modelcache_operator.decide.world import (
     CacheNodeView,
     ModelCacheView,
@@ -170,7 +171,7 @@ class Router:
         if new is None:
             # Mostly its Node is gone too, and the other watch has not told yet: do not revive it.
             self._queue.add(node_key(name), after_seconds=_ROOM_SECONDS)
-        elif old is None or _spec_and_conditions(old) != _spec_and_conditions(new):
+        elif old is None or _node_matters(old) != _node_matters(new):
             self._queue.add(node_key(name))
         before, after = _entries(old), _entries(new)
         moved = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
@@ -224,8 +225,9 @@ def _placement_traits(node: NodeView | None) -> object:
     return node.uid, labels, node.taints, node.is_unschedulable, node.is_ready, node.is_deleted
 
 
-def _spec_and_conditions(node: CacheNodeView) -> object:
-    return node.uid, node.spec, node.status.conditions
+def _node_matters(node: CacheNodeView) -> object:
+    """Spec and conditions, and what a condition tells of the entries."""
+    return node.uid, node.spec, node.status.conditions, list_damaged(node)
 
 
 def _entries(node: CacheNodeView | None) -> dict[Uid, EntryStatus]:

@@ -79,6 +79,10 @@ def test_the_taint_of_fresh_nodes_is_tolerated_even_if_gpu_taints_are_not():
         pytest.param({"fetch": {"streams": 16}}, "--streams=16", id="streams"),
         pytest.param({"fetch": {"maxModels": 1}}, "--max-models=1", id="models"),
         pytest.param({"fetch": {"maxBandwidth": "1Gi"}}, "--max-bandwidth=1Gi", id="bandwidth"),
+        pytest.param({"scrub": {"interval": "24h"}}, "--scrub-interval=24h", id="scrub"),
+        pytest.param({"scrub": {"interval": ""}}, "--scrub-interval=never", id="no scrub"),
+        pytest.param({}, "--scrub-interval=168h", id="left out, files are scrubbed"),
+        pytest.param({"scrub": {"maxBandwidth": "9Mi"}}, "--scrub-bandwidth=9Mi", id="its rate"),
         pytest.param({}, "--require-mountpoint=false", id="left out, the disk need not be mounted"),
     ],
 )

@@ -45,6 +45,9 @@ REFUSED = [
         profiles(profile(fetch={"maxBandwidth": "1Gbit"})), "/maxBandwidth", id="no rate in bytes"
     ),
     pytest.param(
+        profiles(profile(scrub={"interval": "weekly"})), "/interval", id="no interval of a scrub"
+    ),
+    pytest.param(
         {"operator": {"image": {"digest": "latest"}}}, "/digest", id="a digest that is none"
     ),
     pytest.param({"operator": {"replicas": 0}}, "want 1", id="no replica"),

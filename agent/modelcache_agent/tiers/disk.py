@@ -74,14 +74,21 @@ class DiskStore:
     `step` is called with a name before each durable step; tests end the process there.
     """
 
-    def __init__(self, layout: StoreLayout, *, step: Step, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        layout: StoreLayout,
+        *,
+        step: Step,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
         self.layout = layout
         self.quarantine = Quarantine(layout.quarantine)
         self.released = ReleasedFiles(layout.released)
         self.blobs = BlobFolder(layout.blobs, self.quarantine)
         self.catalog = Catalog()
         self.marks = EvictionMarks(layout.evicted)
-        self.scrub_book = ScrubBook(layout.scrub, clock)
+        self.scrub_book = ScrubBook(layout.scrub, clock, monotonic)
         self._step = step
         self._clock = clock
         self._touched_at = 0.0

@@ -40,6 +40,7 @@ from modelcache_agent.tiers.layout import (
 )
 from modelcache_agent.tiers.lock import StoreLock
 from modelcache_agent.tiers.records import VersionRecord, decode_record
+from modelcache_agent.tiers.scrub_book import read_monotonic
 from modelcache_api.manifest import digest_hex
 
 _log = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ def open_store(
     node_uid: str,
     step: Step = lambda _name: None,
     clock: Callable[[], float] = time.time,
+    monotonic: Callable[[], float] = read_monotonic,
 ) -> OpenStore:
     """The store below `root`, which must exist.
 
@@ -77,7 +79,7 @@ def open_store(
         _check_about(layout, node_uid)
         for folder in layout.folders:
             folder.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-        store = DiskStore(layout, step=step, clock=clock)
+        store = DiskStore(layout, step=step, clock=clock, monotonic=monotonic)
         _Repair(store).run()
     except BaseException:
         lock.close()

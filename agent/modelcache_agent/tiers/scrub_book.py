@@ -44,10 +44,7 @@ class ScrubBook:
     """One thread uses it. What cannot be written now is written later, and still holds here."""
 
     def __init__(
-        self,
-        path: Path,
-        wall: Callable[[], float],
-        monotonic: Callable[[], float] = read_monotonic,
+        self, path: Path, wall: Callable[[], float], monotonic: Callable[[], float]
     ) -> None:
         self._path = path
         self._wall = wall

@@ -205,7 +205,8 @@ class CacheNodeStatus(ApiModel):
         Field(description="Where other agents read from this one; absent if it does not serve."),
     ] = None
     conditions: Annotated[
-        Conditions, Field(description="Ready means that the agent is alive.")
+        Conditions,
+        Field(description="Ready means that the agent is alive; reason Damaged: disk damage."),
     ] = ()
 
 
@@ -220,6 +221,11 @@ class CacheNode(Kind):
             "Ready",
             '.status.conditions[?(@.type=="Ready")].status',
             description="True while the agent is alive.",
+        ),
+        Column(
+            "Status",
+            '.status.conditions[?(@.type=="Ready")].reason',
+            description="AgentAlive, or what is wrong.",
         ),
         Column("Disk", ".status.diskSummary", description="Used of capacity."),
         Column("Models", ".status.models", "integer", "Verified versions."),

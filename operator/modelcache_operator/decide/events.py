@@ -19,6 +19,8 @@ from modelcache_operator.decide.world import (
 _ACTION: Final = "Reconcile"
 # On the way, and well known from the status itself: not worth an Event of their own.
 _QUIET: Final = frozenset({Reason.RESOLVING, Reason.WAITING, Reason.QUEUED})
+# Ready, and yet a warning.
+_READY_BUT: Final = frozenset({Reason.DEGRADED, Reason.DAMAGED})
 _QUIET_WHILE_MOVING: Final = frozenset({Reason.MODEL_VERSION_NOT_READY})
 
 
@@ -86,7 +88,7 @@ def _tell_transition(
     is_moving = moving is not None and moving.status == "True"
     if is_moving and new.reason in _QUIET_WHILE_MOVING:
         return ()
-    is_warning = (new.status != "True" and not is_moving) or new.reason == Reason.DEGRADED
+    is_warning = (new.status != "True" and not is_moving) or new.reason in _READY_BUT
     return (EventNote(regarding, is_warning, new.reason, new.message or new.reason),)
 
 

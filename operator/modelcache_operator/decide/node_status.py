@@ -25,6 +25,8 @@ def make_node_conditions(
     if is_lost:
         message = "the agent has been silent for too long: check the node and the agent's pod"
         verdict = Verdict(Condition.READY, not is_lost, Reason.NODE_LOST, message)
+    elif damaged := _describe_damaged(cache_node):
+        verdict = Verdict(Condition.READY, not is_lost, Reason.DAMAGED, damaged)
     else:
         verdict = Verdict(
             Condition.READY, not is_lost, Reason.AGENT_ALIVE, "the agent renews its Lease"
@@ -34,6 +36,23 @@ def make_node_conditions(
         [verdict],
         generation=None,
         now=now,
+    )
+
+
+def list_damaged(cache_node: CacheNodeView) -> tuple[str, ...]:
+    """Uids of ModelVersions whose files the agent found damaged and has not replaced yet."""
+    entries = cache_node.status.entries
+    return tuple(sorted(entry.uid for entry in entries if entry.reason == Reason.DAMAGED))
+
+
+def _describe_damaged(cache_node: CacheNodeView) -> str:
+    """Which models' files the agent found damaged; the same however far their repair is."""
+    damaged, entries = list_damaged(cache_node), cache_node.status.entries
+    if not damaged:
+        return ""
+    return (
+        f"files of {len(damaged)} of {len(entries)} models were damaged on the node's disk, first "
+        f"those of ModelVersion uid {damaged[0]}: see its entry in status, and check the disk"
     )
 
 

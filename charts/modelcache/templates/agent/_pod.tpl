@@ -37,6 +37,7 @@ volumes:
 {{- define "modelcache.agentContainer" -}}
 {{- $values := .root.Values }}
 {{- $fetch := .profile.fetch | default dict -}}
+{{- $scrub := .profile.scrub | default dict -}}
 - name: agent
   image: {{ include "modelcache.image" (dict "root" .root "image" $values.agent.image) }}
   imagePullPolicy: {{ $values.image.pullPolicy }}
@@ -56,6 +57,8 @@ volumes:
   {{- with $fetch.maxBandwidth }}
   - --max-bandwidth={{ . }}
   {{- end }}
+  - --scrub-interval={{ hasKey $scrub "interval" | ternary ($scrub.interval | default "never") "168h" }}
+  - --scrub-bandwidth={{ $scrub.maxBandwidth | default "50Mi" }}
   {{- with $values.peers }}
   {{- if .enabled }}
   - --peers=true
