@@ -24,8 +24,8 @@ VIEWS = [
     ),
     pytest.param(
         "CacheNode",
-        ["NAME", "READY", "DISK", "MODELS", "FAILED", "AGENT", "AGE"],
-        ["True", "87Mi/931Gi", "1", "0", "0.1.0"],
+        ["NAME", "READY", "STATUS", "DISK", "MODELS", "FAILED", "AGENT", "AGE"],
+        ["True", "Resolved", "87Mi/931Gi", "1", "0", "0.1.0"],
         id="CacheNode",
     ),
 ]

@@ -26,11 +26,15 @@ def test_the_book_and_the_entries():
     metrics.observe((view,), Ledger(100, quarantined_bytes=7), 55, 3)
     metrics.count_failure(Reason.NOT_A_MODEL)
     metrics.count_write("labels", succeeded=True)
+    metrics.count_scrubbed(9)
+    metrics.count_damaged(2)
     samples = scrape(metrics)
     assert samples["modelcache_agent_disk_bytes", (("kind", "free"),)] == 55
     assert samples["modelcache_agent_entries", (("state", "Failed"),)] == 1
     assert samples["modelcache_agent_entry_reasons", (("reason", "NotAModel"),)] == 1
     assert samples["modelcache_agent_node_labels", ()] == 3
+    assert samples["modelcache_agent_scrubbed_bytes_total", ()] == 9
+    assert samples["modelcache_agent_damaged_pieces_total", ()] == 2
     assert samples["modelcache_agent_failures_total", (("reason", "NotAModel"),)] == 1
     assert (
         samples["modelcache_agent_api_writes_total", (("outcome", "ok"), ("target", "labels"))] == 1

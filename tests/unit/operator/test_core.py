@@ -508,6 +508,23 @@ def test_C41_one_failed_one_loading_one_cached_is_told_as_it_is():
     assert stage.ready(stage.cache()) == ("True", Reason.DEGRADED)
 
 
+def test_C22_damage_on_a_node_is_one_event_and_ends_with_its_repair(stage):
+    holder = min(stage.holders())
+
+    def report(state, reason):
+        stage.world.states[(holder, "uid-m1")] = state
+        stage.world.reasons[(holder, "uid-m1")] = reason
+        stage.settle()
+        return stage.ready(stage.world.cache.cache_node(NodeName(holder)))
+
+    stage.world.events.clear()
+    for state in (EntryState.VERIFYING, EntryState.PENDING, EntryState.DOWNLOADING):
+        assert report(state, Reason.DAMAGED) == ("True", Reason.DAMAGED)
+    damaged = [note for note in stage.world.events if note.reason == Reason.DAMAGED]
+    assert [(note.regarding.name, note.is_warning) for note in damaged] == [(holder, True)]
+    assert report(EntryState.CACHED, Reason.CACHED) == ("True", Reason.AGENT_ALIVE)
+
+
 def test_an_evicted_copy_is_placed_nowhere_else(stage):
     holder = min(stage.holders())
     stage.world.states[(holder, "uid-m1")] = EntryState.EVICTED

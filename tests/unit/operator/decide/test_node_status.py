@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from builders import EARLIER, NOW, make_cache_node, make_condition, make_node
-from modelcache_api.names import NODE_LABEL_PREFIX, Condition, Reason
+from builders import EARLIER, NOW, make_cache_node, make_condition, make_entry, make_node
+from modelcache_api.names import NODE_LABEL_PREFIX, Condition, EntryState, Reason
 from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.node_status import labels_to_remove, make_node_conditions
 
@@ -22,6 +22,21 @@ OURS = NODE_LABEL_PREFIX + "m1-0123456789abcdef"
 def test_the_ready_condition_says_whether_the_agent_is_there(liveness, expected):
     (condition,) = make_node_conditions(make_cache_node(), liveness, NOW)
     assert (condition.status, condition.reason) == expected
+
+
+@pytest.mark.parametrize("liveness", [Liveness.ALIVE, Liveness.LOST])
+def test_C22_a_node_with_damaged_files_is_ready_and_says_so_while_it_lives(liveness):
+    entries = [
+        make_entry("v1"),
+        make_entry("v2", EntryState.DOWNLOADING, reason=Reason.DAMAGED, message="1 of 3 pieces"),
+    ]
+    (condition,) = make_node_conditions(make_cache_node(entries=entries), liveness, NOW)
+    if liveness is Liveness.LOST:
+        assert (condition.status, condition.reason) == ("False", Reason.NODE_LOST)
+        return
+    assert (condition.status, condition.reason) == ("True", Reason.DAMAGED)
+    assert "files of 1 of 2 models" in condition.message
+    assert "uid v2" in condition.message
 
 
 def test_conditions_of_others_are_left_to_them_and_times_are_kept():
