@@ -106,8 +106,9 @@ class Scrubber:
                 is_here = await self.thread.call(suspect, self.store, reading, seen.bad_piece)
                 self.wake()
                 return is_here
-            cursor = Cursor(reading.blob, reading.inode, reading.mtime_ns, piece)
-            await self.thread.call(book.note_progress, cursor)
+            if piece < len(reading.pieces):
+                cursor = Cursor(reading.blob, reading.inode, reading.mtime_ns, piece)
+                await self.thread.call(book.note_progress, cursor)
             if seen.was_stopped:
                 return False
         await self.thread.call(note_sound, self.store, reading.blob)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 
 import pytest
 
 from fakes.agent_kills import gate_of, kill_agent
 from fakes.fetch_world import safetensors_body
-from fakes.store_world import find_held, opened, read_tree
+from fakes.store_world import find_held, flip_bits, opened, read_tree
 from modelcache_agent import scrubbing
 from modelcache_agent.tiers import scrub_book
 from modelcache_agent.tiers.checking import find_reading
@@ -22,19 +21,6 @@ WEIGHTS = safetensors_body(17 * MIB)
 MODEL = {"model.safetensors": WEIGHTS, "config.json": b"{}"}
 SIBLING = {"model.safetensors": WEIGHTS, "config.json": b'{"v": 2}'}
 SOON = ("--scrub-interval=100ms", "--scrub-bandwidth=1Gi")
-
-
-def flip_bit(path, offset) -> None:
-    """One bit, with equal size and times, as a disk does it."""
-    before = path.stat()
-    path.chmod(0o644)
-    with path.open("r+b") as file:
-        file.seek(offset)
-        byte = file.read(1)[0]
-        file.seek(offset)
-        file.write(bytes([byte ^ 1]))
-    path.chmod(before.st_mode)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def weights_of(bench, uid="v1"):
@@ -82,7 +68,7 @@ async def test_C22_the_label_goes_first_and_the_damaged_piece_alone_is_fetched(b
         await hold(bench, ("v1", MODEL))
         blob = weights_of(bench)
     with (bench.tree("v1") / "model.safetensors").open("rb") as reader:
-        flip_bit(blob, PIECE + 5)
+        flip_bits(blob, PIECE + 5)
         bench.cluster.on_labels = lambda _, keys: seen.append(
             (bool(keys), blob.exists(), len(quarantined(bench)))
         )
@@ -110,7 +96,7 @@ async def test_C22_nothing_leaves_its_place_while_the_label_cannot_be_removed(be
         await hold(bench, ("v1", MODEL))
         blob = weights_of(bench)
         bench.cluster.is_away = True
-        flip_bit(blob, 0)
+        flip_bits(blob, 0)
         await bench.until(lambda: book_of(bench).get("damaged"), "the damage to be known")
         await asyncio.sleep(0.5)
         assert blob.exists()
@@ -124,7 +110,7 @@ async def test_C22_damage_of_a_shared_file_concerns_both_versions_and_is_fetched
     async with bench.started(*SOON):
         await hold(bench, ("v1", MODEL), ("v2", SIBLING))
         bench.cluster.label_writes.clear()
-        flip_bit(weights_of(bench), 3)
+        flip_bits(weights_of(bench), 3)
         await until_damaged_and_repaired(bench, "v1", "v2")
         assert bench.cluster.label_writes[0] == frozenset()
         assert [read_tree(bench.tree(uid)) for uid in ("v1", "v2")] == [MODEL, SIBLING]
@@ -137,13 +123,40 @@ async def test_C22_C21_damage_whose_source_is_gone_says_so_and_keeps_the_rest(be
         await hold(bench, ("v1", MODEL))
         kept = (bench.tree("v1") / "config.json").stat().st_ino
         bench.objects.objects.clear()
-        flip_bit(weights_of(bench), 3)
+        flip_bits(weights_of(bench), 3)
         await bench.until_state("v1", "Failed", "Damaged")
         message = bench.cluster.entry("v1").message
         assert "model.safetensors" in message
         assert "cannot be fetched again: SourceGone" in message
         assert kept in {path.stat().st_ino for path in (bench.root / "blobs/sha256").iterdir()}
         assert bench.cluster.labels == frozenset()
+
+
+async def test_C22_damage_during_the_repair_is_found_at_once_and_the_next_repair_waits(bench):
+    async with bench.started(*SOON):
+        await hold(bench, ("v1", MODEL))
+        gate = gate_of(bench, "v1")
+        gate.close(PIECE + MIB)
+        flip_bits(weights_of(bench), PIECE + 7)
+        await bench.until(gate.reached.is_set, "the repair to have begun")
+        (partial,) = (bench.root / "partial" / "v1").glob("*.part")
+        await bench.until(lambda: is_proved(bench), "the salvaged piece to be proved")
+        flip_bits(partial, 5 * MIB)
+        gate.stop_at = None
+        gate.hang_up.set()
+        await bench.until_state("v1", "Failed", "Damaged")
+        assert "damaged again: check the disk" in bench.cluster.entry("v1").message
+        assert bench.cluster.labels == frozenset()
+        assert len(quarantined(bench)) == 2
+        requests = len(bench.objects.requests)
+        for _ in range(5):
+            bench.cluster.nudge()
+            await asyncio.sleep(0.2)
+        assert len(bench.objects.requests) == requests, "it is not repaired in a circle"
+
+
+def is_proved(bench):
+    return bench.cluster.entry("v1").progress_percent >= 40
 
 
 def book_of(bench):
@@ -161,7 +174,7 @@ def short_slices(monkeypatch):
 
 def test_C22_a_kill_in_the_middle_of_a_check_goes_on_from_there(bench, short_slices):
     asyncio.run(hold_once(bench))
-    slow = ("--scrub-interval=1ms", "--scrub-bandwidth=16Mi")
+    slow = ("--scrub-interval=1ms", "--scrub-bandwidth=4Mi")
 
     def is_half_read():
         return ((book_of(bench).get("cursor")) or {}).get("pieces", 0) >= 1
@@ -176,7 +189,7 @@ def test_C22_a_kill_in_the_middle_of_a_check_goes_on_from_there(bench, short_sli
 
 def test_C22_a_kill_in_the_middle_of_a_repair_fetches_no_other_file(bench):
     asyncio.run(hold_once(bench))
-    flip_bit(weights_of(bench), PIECE + 7)
+    flip_bits(weights_of(bench), PIECE + 7)
     gate = gate_of(bench, "v1")
     gate.close(PIECE + MIB)
     kill_agent(bench, bench.entry("v1"), gate.reached.is_set, options=SOON)

@@ -15,6 +15,7 @@ from fakes.fetch_world import LeapingClock
 from fakes.store_world import (
     NODE_UID,
     find_held,
+    flip_bits,
     make_manifest,
     opened,
     origin,
@@ -80,19 +81,6 @@ def blob_of(store, digest, path="model.safetensors"):
     return store.blobs.path(next(f for f in stored.files if f.content.path == path))
 
 
-def flip(path, *offsets) -> None:
-    before = path.stat()
-    path.chmod(0o644)
-    with path.open("r+b") as file:
-        for offset in offsets:
-            file.seek(offset)
-            byte = file.read(1)[0]
-            file.seek(offset)
-            file.write(bytes([byte ^ 0x10]))
-    path.chmod(before.st_mode)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-
-
 def ages(store):
     return {c.blob: c.age_seconds for c in store.survey().checkups}
 
@@ -113,7 +101,7 @@ async def test_C22_all_damaged_pieces_are_named_and_the_other_nodes_are_not_serv
         digest = publish(store, bodies=BODIES)
         source = origin("v1")
         blob = blob_of(store, digest)
-        flip(blob, 5, 2 * PIECE_BYTES + 4096)
+        flip_bits(blob, 5, 2 * PIECE_BYTES + 4096)
         async with scrubbing(store, metrics) as scrub:
             await scrub()
         held = find_held(store, digest)
@@ -178,10 +166,38 @@ async def test_where_there_are_no_direct_reads_the_same_is_found(root, metrics, 
 
         monkeypatch.setattr(reading, "open_for_reading", open_direct)
         monkeypatch.setattr(reading.os, "preadv", refuse)
-        flip(blob_of(store, digest), PIECE_BYTES)
+        flip_bits(blob_of(store, digest), PIECE_BYTES)
         async with scrubbing(store, metrics) as scrub:
             await scrub()
         assert [d.pieces for d in find_held(store, digest).damage] == [(1,)]
+
+
+def is_cached(path, offset) -> bool:
+    """Whether the page is in memory; asking does not bring it there."""
+    with path.open("rb") as file:
+        try:
+            return os.preadv(file.fileno(), [bytearray(4096)], offset, os.RWF_NOWAIT) > 0
+        except BlockingIOError:
+            return False
+
+
+async def test_the_page_cache_of_readers_is_left_as_it_is(root, metrics):
+    with opened(root) as store:
+        digest = publish(store, bodies=BODIES)
+        blob = blob_of(store, digest)
+        fd, is_direct = reading.open_for_reading(blob)
+        assert is_direct, "the tests' folder has direct reads"
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+        with blob.open("rb") as reader:
+            os.posix_fadvise(reader.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+            reader.read(4096)
+        async with scrubbing(store, metrics) as scrub:
+            await scrub(blob.name)
+        assert find_held(store, digest).is_verified
+        assert is_cached(blob, 0), "what a reader has read stays"
+        assert not is_cached(blob, PIECE_BYTES), "and nothing comes in"
 
 
 def edit_record(root, digest, edit):
@@ -232,7 +248,7 @@ async def test_a_file_that_does_not_look_as_recorded_is_hashed_as_after_a_restar
 
 async def break_and_isolate(store, metrics, digest):
     blob = blob_of(store, digest)
-    flip(blob, 5)
+    flip_bits(blob, 5)
     async with scrubbing(store, metrics) as scrub:
         await scrub(blob.name)
     isolate(store, blob.name)
@@ -270,7 +286,7 @@ async def test_C22_a_repair_mends_all_versions_keeps_their_origins_and_is_read_b
         assert read_tree(tree_of(root, other)) == SIBLING
         assert {o.uid for o in find_held(store, digest).origins} == {"v1", "twin"}
         assert {c.blob for c in store.survey().checkups if c.was_repaired} == {blob.name}
-        flip(blob_of(store, digest), 9)
+        flip_bits(blob_of(store, digest), 9)
         async with scrubbing(store, metrics) as scrub:
             await scrub(blob.name)
         assert [d.repairs for d in find_held(store, digest).damage] == [1]
@@ -279,7 +295,7 @@ async def test_C22_a_repair_mends_all_versions_keeps_their_origins_and_is_read_b
 async def test_C22_a_damaged_file_that_still_lies_there_is_never_published_again(root, metrics):
     with opened(root) as store:
         digest = publish(store, bodies=BODIES)
-        flip(blob_of(store, digest), 5)
+        flip_bits(blob_of(store, digest), 5)
         async with scrubbing(store, metrics) as scrub:
             await scrub()
         with pytest.raises(Exception, match="quarantine first"):
@@ -290,7 +306,7 @@ async def test_C22_a_damaged_file_that_still_lies_there_is_never_published_again
 async def test_C22_a_restart_remembers_damage_that_looks_as_recorded(root, metrics, stage):
     with opened(root) as store:
         digest = publish(store, bodies=BODIES)
-        flip(blob_of(store, digest), 5)
+        flip_bits(blob_of(store, digest), 5)
         async with scrubbing(store, metrics) as scrub:
             # Ended between finding a piece and judging the file, or after that.
             await scrub(ends=lambda: stage is Stage.FOUND and bool(store.scrub_book.damaged))
@@ -315,7 +331,7 @@ async def test_C22_a_check_goes_on_where_it_was_interrupted(root, metrics, monke
         assert find_reading(store, blob.name)[1] == 1
     with opened(root) as store:
         assert find_reading(store, blob.name)[1] == 1
-        flip(blob, 0)
+        flip_bits(blob, 0)
         os.utime(blob, (5, 5))
         assert find_reading(store, blob.name) is None, "another file is read from its beginning"
 
