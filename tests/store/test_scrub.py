@@ -316,6 +316,33 @@ async def test_C22_a_restart_remembers_damage_that_looks_as_recorded(root, metri
         assert not held.is_verified
 
 
+async def test_C22_a_kill_between_the_move_and_the_word_on_it_costs_nothing(root, metrics):
+    with opened(root) as store:
+        digest = publish(store, bodies=BODIES)
+        blob = blob_of(store, digest)
+        flip_bits(blob, 5)
+        async with scrubbing(store, metrics) as scrub:
+            await scrub()
+    blob.rename(root / "quarantine" / blob.name)
+    with opened(root) as store:
+        held = find_held(store, digest)
+        assert [d.stage for d in held.damage] == [Stage.QUARANTINED]
+        assert not held.is_verified
+        assert blob_of(store, digest, "config.json").exists()
+
+
+async def test_C22_a_kill_between_the_repair_and_the_word_on_it_costs_nothing(root, metrics):
+    with opened(root) as store:
+        digest = publish(store, bodies=BODIES)
+        await break_and_isolate(store, metrics, digest)
+        book = (root / "scrub.json").read_bytes()
+        publish(store, bodies=BODIES)
+    (root / "scrub.json").write_bytes(book)
+    with opened(root) as store:
+        held = find_held(store, digest)
+        assert (held.is_verified, held.damage) == (True, ())
+
+
 async def test_C22_a_check_goes_on_where_it_was_interrupted(root, metrics, monkeypatch):
     monkeypatch.setattr("modelcache_agent.scrubbing._SLICE_PIECES", 1)
     with opened(root) as store:

@@ -103,8 +103,8 @@ def refuse_damaged(store: DiskStore, blob: str) -> None:
 def mend_others(store: DiskStore) -> None:
     """Versions whose damaged files are all here again are put together anew, without a fetch."""
     for version in store.catalog:
-        files = _find_sound(store, version)
-        if is_out_of_place(version.held) and files is not None:
+        files = _find_sound(store, version) if is_out_of_place(version.held) else None
+        if files is not None:
             try:
                 store.restore(version.digest, files)
             except (OSError, ValueError) as error:
