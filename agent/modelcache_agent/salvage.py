@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,8 @@ class Salvage:
             temporary.rename(self.partial)
         except OSError as error:
             _log.warning("uid=%s nothing is salvaged: %s", self.header.uid, error.strerror)
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
             return
         _log.info("uid=%s pieces=%d salvaged", self.header.uid, len(copied))
 
