@@ -335,8 +335,14 @@ async def test_C23_wrong_content_gives_both_hashes_after_one_more_try(world, pro
     assert proxy.total_bytes <= 2 * len(BODY) + PIECE_BYTES
 
 
-async def test_C23_wrong_file_digest_gives_both_hashes_after_one_more_try(world, proxy):
-    wrong = dataclasses.replace(content_of("m.bin", BODY), sha256="0" * 64, pieces=())
+@pytest.mark.parametrize("knows_pieces", [False, True])
+async def test_C23_wrong_file_digest_gives_both_hashes_after_one_more_try(
+    world, proxy, knows_pieces
+):
+    """Pieces are another node's word: that they are right does not stand in for the sha256."""
+    content = content_of("m.bin", BODY)
+    pieces = content.pieces if knows_pieces else ()
+    wrong = dataclasses.replace(content, sha256="0" * 64, pieces=pieces)
     failure = await world.fail(expected={"m.bin": wrong})
     assert failure.reason == Reason.DIGEST_MISMATCH
     assert "0" * 64 in failure.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from typing import Final
 
@@ -18,6 +19,9 @@ class Buffer:
 
     def __init__(self) -> None:
         self.map = mmap.mmap(-1, PIECE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        # O_DIRECT pins every page it writes from: 4 huge ones instead of 2,048.
+        with contextlib.suppress(OSError):  # a kernel without them
+            self.map.madvise(mmap.MADV_HUGEPAGE)
         self.view = memoryview(self.map)
 
 

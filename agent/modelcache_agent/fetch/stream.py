@@ -234,10 +234,11 @@ class Stream:
         buffer = self._scheduler.acquire(job, file, piece)
         with self._released_on_error(buffer, length):
             view = buffer.view[:length]
-            reader.read(view, piece * PIECE_BYTES)
+            hasher = blake3()
+            reader.read(view, piece * PIECE_BYTES, hasher.update)
             if is_last:
                 reader.expect_end()
-            digest = blake3(view).digest()
+            digest = hasher.digest()
             self._check_piece(file, piece, digest, is_from_peer=route is not None)
             if piece == 0:
                 refuse_foreign_beginning(file, view)
