@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterable
@@ -19,6 +18,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 
 from figure import Figure, make_figure
+from local_system import local_system
 
 from fakes.played_fleet import PlayedFleet
 from modelcache_kube import MODEL_CACHES, ConnectConfig, KubeClient, connect
@@ -43,18 +43,8 @@ AIM_REQUESTS_PER_SECOND = 1.0
 
 def measure() -> Figure:
     """Bring up a fleet, wait until it has settled, count for three windows."""
-    cluster, store = LocalCluster.ephemeral(), Seaweed.ephemeral()
-    with tempfile.TemporaryDirectory() as folder:
-        system = System(cluster, Path(folder) / "system")
-        try:
-            cluster.up(ephemeral=True)
-            store.up(ephemeral=True)
-            system.install()
-            return asyncio.run(_measure(cluster, store, system))
-        finally:
-            system.remove()
-            store.down()
-            cluster.down()
+    with local_system() as (cluster, store, system):
+        return asyncio.run(_measure(cluster, store, system))
 
 
 async def _measure(cluster: LocalCluster, store: Seaweed, system: System) -> Figure:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,13 +17,11 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 
 from figure import Figure, make_figure
+from local_system import local_system
 
 from fakes.fault_proxy import Fault, FaultProxy
 from fakes.world import World
-from modelcache_testbed import LocalCluster
 from modelcache_testbed.models import make_safetensors
-from modelcache_testbed.seaweed import Seaweed
-from modelcache_testbed.system import System
 
 AGENTS, MODEL_BYTES = 20, 500_000_000
 KILLED = 6
@@ -35,19 +32,9 @@ DEADLINE_SECONDS = 400.0
 
 def measure() -> Figure:
     """Both rounds; the figure is the copies that the store served."""
-    cluster, store = LocalCluster.ephemeral(), Seaweed.ephemeral()
-    with tempfile.TemporaryDirectory() as folder:
-        system = System(cluster, Path(folder) / "system")
-        try:
-            cluster.up(ephemeral=True)
-            store.up(ephemeral=True)
-            system.install()
-            system.add_operator(extra=("--lease-list-interval=1s",))
-            return _measure(World(cluster, store, system, "cold"))
-        finally:
-            system.remove()
-            store.down()
-            cluster.down()
+    with local_system() as (cluster, store, system):
+        system.add_operator(extra=("--lease-list-interval=1s",))
+        return _measure(World(cluster, store, system, "cold"))
 
 
 def _measure(world: World) -> Figure:
