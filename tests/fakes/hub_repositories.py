@@ -18,13 +18,17 @@ class Blob:
     is_large: bool
 
     @property
+    def size(self) -> int:
+        return len(self.body)
+
+    @property
     def sha256(self) -> str:
         return hashlib.sha256(self.body).hexdigest()
 
     @property
     def pointer(self) -> bytes:
         text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{self.sha256}\n"
-        return f"{text}size {len(self.body)}\n".encode()
+        return f"{text}size {self.size}\n".encode()
 
     @property
     def oid(self) -> str:
@@ -33,9 +37,9 @@ class Blob:
         return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
     def listed(self, path: str) -> dict:
-        entry = {"type": "file", "oid": self.oid, "size": len(self.body), "path": path}
+        entry = {"type": "file", "oid": self.oid, "size": self.size, "path": path}
         if self.is_large:
-            lfs = {"oid": self.sha256, "size": len(self.body), "pointerSize": len(self.pointer)}
+            lfs = {"oid": self.sha256, "size": self.size, "pointerSize": len(self.pointer)}
             entry |= {"lfs": lfs, "xetHash": hashlib.sha256(b"xet" + self.body).hexdigest()}
         return entry
 

@@ -181,7 +181,7 @@ class HubServer(LoopbackServer):
                 f"{cached}?{quote(f'/{name}/resolve/{rest}', safe='')}=&etag=%22{blob.oid}%22"
             )
             return Told(307, headers={**headers, "Location": location})
-        linked = {"X-Linked-Size": str(len(blob.body)), "X-Linked-Etag": f'"{blob.sha256}"'}
+        linked = {"X-Linked-Size": str(blob.size), "X-Linked-Etag": f'"{blob.sha256}"'}
         location = self.cdn.sign(blob)
         body = f"Found. Redirecting to {location}".encode()
         return Told(302, body, {**headers, **linked, "Location": location, "Vary": "Origin"})
