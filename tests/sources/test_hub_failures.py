@@ -76,7 +76,7 @@ async def test_a_revision_that_is_not_there(hub, hub_sources):
     hub.add("org/name", MODEL)
     found = await fail(hub_sources, version(hub, "hf://org/name@v9"))
     assert (found.reason, found.retry_after_seconds) == ("RevisionNotFound", None)
-    assert '"v9"' in found.message
+    assert "'v9'" in found.message
 
 
 @pytest.mark.parametrize("what", ["commit", "repository", "file"])

@@ -158,5 +158,5 @@ async def test_not_found_says_what_was_looked_for(sources):
         found = await fail(sources, make_version("s3://models/m", endpoint=stub.endpoint))
         whole = await fail(sources, make_version("s3://models", endpoint=stub.endpoint))
     assert (found.reason, whole.reason) == ("SourceNotFound", "SourceNotFound")
-    assert 'no object named "m" and none below it' in found.message
+    assert "no object named 'm' and none below it" in found.message
     assert "is empty" in whole.message

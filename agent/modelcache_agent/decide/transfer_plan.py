@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import Final
 
 from modelcache_api.manifest import PIECE_BYTES
@@ -85,36 +83,6 @@ def backoff_seconds(attempt: int, jitter: float, policy: BackoffPolicy) -> float
     """
     ceiling = min(policy.cap_seconds, policy.base_seconds * 2.0 ** min(attempt, 30))
     return ceiling * jitter
-
-
-def parse_retry_after(value: str | None, now: float) -> float | None:
-    """Seconds that a Retry-After header asks for (seconds or HTTP date), capped; None if unusable.
-
-    `now` is the wall clock in Unix seconds.
-    """
-    if value is None or len(value) > 64:  # noqa: PLR2004 - an HTTP date has 29 characters
-        return None
-    text = value.strip()
-    if text.isascii() and text.isdigit():
-        return min(float(text), MAX_RETRY_AFTER_SECONDS)
-    moment = parse_http_date(text)
-    if moment is None:
-        return None
-    return min(max(0.0, moment - now), MAX_RETRY_AFTER_SECONDS)
-
-
-def parse_http_date(value: str) -> float | None:
-    """Unix seconds of an HTTP date, or None."""
-    try:
-        moment = parsedate_to_datetime(value)
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    try:
-        return moment.timestamp()
-    except (OverflowError, ValueError, OSError):
-        return None
 
 
 def is_stalled(elapsed_seconds: float, received_bytes: int, policy: StallPolicy) -> bool:

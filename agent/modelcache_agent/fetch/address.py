@@ -8,9 +8,10 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Final
 
-from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
+from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError
 from modelcache_api.egress import Danger, find_danger
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,10 +22,11 @@ from modelcache_agent.fetch.origin import (
     next_url,
     split_url,
 )
-from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
+from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError
 from modelcache_agent.fetch.reply import Reply
 from modelcache_agent.fetch.routes import PEER_CONNECT_SECONDS, PEER_STALL
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

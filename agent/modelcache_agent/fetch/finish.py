@@ -12,8 +12,9 @@ from modelcache_agent.decide.content_check import (
 )
 from modelcache_agent.fetch.file_state import Phase
 from modelcache_agent.fetch.job import FetchedFile
-from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
+from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 
 if TYPE_CHECKING:
     from modelcache_agent.fetch.file_state import FileState

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.transfer_plan import must_refresh
 from modelcache_agent.fetch.job import GrantUnavailableError
-from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, bound, quote, show
+from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, bound, show
 from modelcache_agent.fetch.scheduler import StoppedError
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.content_check import SNIFF_BYTES
 from modelcache_agent.fetch.egress import PEERS, name_source
-from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
+from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError
 from modelcache_agent.fetch.s3_error import MAX_ERROR_BODY_BYTES
 from modelcache_agent.fetch.scheduler import StoppedError
 from modelcache_agent.fetch.verdict import (
@@ -20,6 +20,7 @@ from modelcache_agent.fetch.verdict import (
     judge_success,
 )
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.transfer_plan import piece_length
 from modelcache_agent.fetch.buffers import ALIGNMENT
-from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
+from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError
 from modelcache_api.manifest import PIECE_BYTES
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,6 +12,7 @@ from typing import Final
 
 from modelcache_api.limits import MAX_MESSAGE_LENGTH
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 
 
 class Cure(Enum):
@@ -75,13 +76,6 @@ def retry_after_seconds(refusal: Refusal) -> float | None:
     """When a job that failed so may be submitted again."""
     seconds = _RETRY_AFTER_SECONDS.get(refusal.reason, 60.0)
     return None if seconds is None else max(seconds, refusal.least_pause_seconds)
-
-
-def quote(text: str, limit: int = 160) -> str:
-    """Hostile text for a message: escaped and bounded."""
-    if len(text) > limit:
-        text = f"{text[: limit // 2]}...{text[-limit // 2 :]}"
-    return ascii(text)
 
 
 def show(value: str, limit: int) -> str:

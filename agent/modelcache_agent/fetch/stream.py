@@ -19,7 +19,7 @@ from modelcache_agent.fetch.finish import discard_file, finish_file, refuse_fore
 from modelcache_agent.fetch.job_state import FetchPart, OpenFile, ProvePiece
 from modelcache_agent.fetch.part_reader import PartReader, RangesIgnoredError
 from modelcache_agent.fetch.partial import describe_store_error
-from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
+from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError
 from modelcache_agent.fetch.routes import (
     OWN_FAULTS,
     PEER_STALL,
@@ -33,6 +33,7 @@ from modelcache_agent.fetch.scheduler import StoppedError
 from modelcache_agent.fetch.verdict import Ask
 from modelcache_api.manifest import PIECE_BYTES
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

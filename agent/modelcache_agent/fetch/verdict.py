@@ -9,8 +9,8 @@ from http import HTTPStatus
 from typing import Final
 
 from modelcache_agent.decide.content_check import describe_foreign_content, is_weights_name
-from modelcache_agent.decide.transfer_plan import parse_retry_after
-from modelcache_agent.fetch.refusal import Cure, Refusal, quote, show
+from modelcache_agent.decide.transfer_plan import MAX_RETRY_AFTER_SECONDS
+from modelcache_agent.fetch.refusal import Cure, Refusal, show
 from modelcache_agent.fetch.s3_error import (
     GONE_CODES,
     SKEW_CODES,
@@ -19,6 +19,8 @@ from modelcache_agent.fetch.s3_error import (
     parse_s3_error,
 )
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
+from modelcache_api.retry_after import parse_retry_after
 
 _CONTENT_RANGE: Final = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
 
@@ -132,7 +134,7 @@ def judge_failure(  # noqa: PLR0911 - a ladder of early returns
     if head.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         return _changed(ask, f"it has no bytes {ask.start}-{ask.end - 1} of {ask.size_bytes}")
     if head.status in _BUSY or error.code in THROTTLE_CODES:
-        pause = parse_retry_after(head.retry_after, head.received_at)
+        pause = _asked_pause(head)
         asked = "" if pause is None else f", it asks for a pause of {pause:.0f} s"
         return Refusal(
             Reason.THROTTLED,
@@ -151,6 +153,10 @@ _BUSY: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _DENIED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
+def _asked_pause(head: Head) -> float | None:
+    return parse_retry_after(head.retry_after, head.received_at, longest=MAX_RETRY_AFTER_SECONDS)
+
+
 def _unexpected(ask: Ask, head: Head, error: S3Error, said: str) -> Refusal:
     transient = (
         head.status >= HTTPStatus.INTERNAL_SERVER_ERROR
@@ -161,7 +167,7 @@ def _unexpected(ask: Ask, head: Head, error: S3Error, said: str) -> Refusal:
         Reason.SOURCE_ERROR,
         f"{quote(ask.path)}: the store answered {said}",
         Cure.RETRY if transient else Cure.NONE,
-        least_pause_seconds=parse_retry_after(head.retry_after, head.received_at) or 0.0,
+        least_pause_seconds=_asked_pause(head) or 0.0,
     )
 
 

@@ -16,10 +16,10 @@ from typing import Final
 from botocore.exceptions import ClientError
 
 from modelcache_api.manifest import SourceFile
+from modelcache_api.quoted import quote
 from modelcache_operator.sources.client import S3Client
 from modelcache_operator.sources.listing import Checkpoint
 from modelcache_operator.sources.location import S3Location
-from modelcache_operator.sources.quoted import quote_key
 from modelcache_operator.sources.refused import raise_if_general
 from modelcache_operator.sources.selection import changed_meanwhile
 from modelcache_operator.sources.stated import is_same_object, with_stated
@@ -86,7 +86,7 @@ def ask_checksums(
     told = sum(file.sha256 is not None or file.checksum is not None for file in answered)
     if told < len(files):
         why = f": {asking.refused[0].shown}" if asking.refused else ""
-        bucket = quote_key(location.bucket)
+        bucket = quote(location.bucket)
         _log.info(
             "bucket %s: %d of %d checksums asked for are told%s", bucket, told, len(files), why
         )

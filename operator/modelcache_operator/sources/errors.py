@@ -24,11 +24,11 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.addressing import Address
 from modelcache_operator.sources.causes import describe_tls, find_cause
 from modelcache_operator.sources.egress import RefusedAddressError
-from modelcache_operator.sources.quoted import quote_key
 from modelcache_operator.sources.store_answer import StoreAnswer, read_retry_after
 
 _SOON: Final = 15.0
@@ -115,7 +115,7 @@ def explain(error: S3Failure, attempt: Attempt) -> SourceError:
     if isinstance(error, ParamValidationError):
         return SourceError(
             Reason.SOURCE_INVALID,
-            f"{quote_key(attempt.address.bucket)} is no bucket name: correct source.uri",
+            f"{quote(attempt.address.bucket)} is no bucket name: correct source.uri",
         )
     if isinstance(error, ResponseParserError):
         return _not_s3(attempt)
@@ -180,7 +180,7 @@ def _explain_place(answer: StoreAnswer, attempt: Attempt) -> SourceError | None:
     if answer.code == "NoSuchBucket":
         return SourceError(
             Reason.SOURCE_NOT_FOUND,
-            f"there is no bucket {quote_key(address.bucket)} at {address.authority}",
+            f"there is no bucket {quote(address.bucket)} at {address.authority}",
         )
     if answer.region is not None and answer.region != address.region:
         return SourceError(
@@ -214,7 +214,7 @@ def _explain_identity(answer: StoreAnswer, attempt: Attempt) -> SourceError | No
     return SourceError(
         Reason.AUTH_FAILED,
         f"{attempt.address.authority} refuses access to bucket "
-        f"{quote_key(attempt.address.bucket)} ({answer.shown}): {cure}",
+        f"{quote(attempt.address.bucket)} ({answer.shown}): {cure}",
     )
 
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 from modelcache_api.manifest import SourceFile, SourceManifest, make_source_manifest
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 from modelcache_api.v1alpha1.model_version import Checksums
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.checksums import ask_checksums
 from modelcache_operator.sources.client import S3Client
 from modelcache_operator.sources.listing import Checkpoint, find_object, list_objects
 from modelcache_operator.sources.location import S3Location
-from modelcache_operator.sources.quoted import quote_key
 from modelcache_operator.sources.selection import (
     Globs,
     ListedObject,
@@ -115,9 +115,9 @@ def _not_found(location: S3Location, listed: int) -> SourceError:
         message = f"none of the {listed} objects at source.uri is taken by include and exclude"
     elif location.key:
         message = (
-            f"bucket {quote_key(location.bucket)} has no object named {quote_key(location.key)} "
+            f"bucket {quote(location.bucket)} has no object named {quote(location.key)} "
             "and none below it: correct source.uri, or upload the model"
         )
     else:
-        message = f"bucket {quote_key(location.bucket)} is empty: upload the model"
+        message = f"bucket {quote(location.bucket)} is empty: upload the model"
     return SourceError(Reason.SOURCE_NOT_FOUND, message)

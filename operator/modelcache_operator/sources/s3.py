@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from modelcache_api.manifest import SourceFile, SourceManifest
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 from modelcache_api.v1alpha1.model_version import Checksums
 from modelcache_operator.decide.allowed_sources import (
     AllowList,
@@ -36,7 +37,6 @@ from modelcache_operator.sources.client import (
 from modelcache_operator.sources.egress import check_names
 from modelcache_operator.sources.errors import S3_ERRORS, Attempt, explain
 from modelcache_operator.sources.location import S3Location, parse_s3_uri
-from modelcache_operator.sources.quoted import quote_key
 from modelcache_operator.sources.resolution import Gate, listing_too_long, resolve_location
 from modelcache_operator.sources.selection import Globs
 from modelcache_operator.sources.signing import sign_files
@@ -137,9 +137,7 @@ class S3Sources:
         self, _version: ModelVersionView, file: SourceFile, _revision: str | None = None
     ) -> bytes:
         """Nothing: there is a URL for each object."""
-        raise SourceError(
-            Reason.SOURCE_INVALID, f"{quote_key(file.path)} is read at its own address"
-        )
+        raise SourceError(Reason.SOURCE_INVALID, f"{quote(file.path)} is read at its own address")
 
     async def close(self) -> None:
         """End the threads once their present calls are over."""

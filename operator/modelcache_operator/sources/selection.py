@@ -10,8 +10,8 @@ from modelcache_api.keys import describe_unsafe_path, find_file_and_folder_clash
 from modelcache_api.limits import MAX_FILES
 from modelcache_api.manifest import SourceFile
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 from modelcache_operator.ports.sources import SourceError
-from modelcache_operator.sources.quoted import quote_key
 
 _HADOOP_MARKER: Final = "_$folder$"
 # The id of what was written while no versions were kept.
@@ -85,7 +85,7 @@ def check_files(files: Sequence[SourceFile]) -> None:
     if clash is not None:
         raise SourceError(
             Reason.UNSAFE_KEY,
-            f"{quote_key(clash)} is both a file and a folder: rename one of them "
+            f"{quote(clash)} is both a file and a folder: rename one of them "
             "or leave one out with spec.exclude",
         )
 
@@ -125,7 +125,7 @@ def changed_meanwhile(key: str) -> SourceError:
     """The error for an object that is another one than a moment ago."""
     return SourceError(
         Reason.SOURCE_CHANGED,
-        f"{quote_key(key)} changed while it was being listed; it is listed again",
+        f"{quote(key)} changed while it was being listed; it is listed again",
         retry_after_seconds=10.0,
     )
 
@@ -142,7 +142,7 @@ def refuse_weak_identities(files: Iterable[SourceFile]) -> None:
     if weak is not None:
         raise SourceError(
             Reason.SOURCE_INVALID,
-            f"the store gives {quote_key(weak.path)} a weak ETag and no version id, so a change "
+            f"the store gives {quote(weak.path)} a weak ETag and no version id, so a change "
             "during a download would go unnoticed: enable versioning of the bucket, or read from "
             "the store without the proxy that weakens its ETags",
         )
@@ -173,6 +173,6 @@ def _check_path(path: str) -> None:
     if why is not None:
         raise SourceError(
             Reason.UNSAFE_KEY,
-            f"the key {quote_key(path)} cannot become a file: {why}; "
+            f"the key {quote(path)} cannot become a file: {why}; "
             "rename it or leave it out with spec.exclude",
         )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import email.utils
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
-from modelcache_operator.sources.quoted import quote_key
+from modelcache_api.quoted import quote
+from modelcache_api.retry_after import parse_retry_after
 
+_SHORTEST: Final = 1.0
 _LONGEST: Final = 3600.0
 _REGION: Final = re.compile(r"[a-z0-9-]{1,64}")
 
@@ -48,7 +49,7 @@ class StoreAnswer:
     @property
     def shown(self) -> str:
         """Status and code, for a message."""
-        code = self.code if self.code.isalnum() and self.code.isascii() else quote_key(self.code)
+        code = self.code if self.code.isalnum() and self.code.isascii() else quote(self.code)
         return f"{self.status}" if self.code == str(self.status) else f"{self.status} {code}"
 
 
@@ -59,13 +60,5 @@ def _printable(value: object) -> str | None:
 
 def read_retry_after(headers: Mapping[str, str], now: datetime, *, default: float) -> float:
     """Seconds of a Retry-After in either form, within sane bounds; the default without one."""
-    value = headers.get("retry-after", "").strip()
-    if value.isascii() and value.isdigit():
-        return min(max(float(value[:9]), 1.0), _LONGEST)
-    try:
-        when = email.utils.parsedate_to_datetime(value)
-    except ValueError:
-        return default
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
-    return min(max((when - now).total_seconds(), 1.0), _LONGEST)
+    asked = parse_retry_after(headers.get("retry-after"), now.timestamp(), longest=_LONGEST)
+    return default if asked is None else max(asked, _SHORTEST)

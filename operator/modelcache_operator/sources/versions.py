@@ -7,9 +7,9 @@ from typing import Final
 
 from botocore.exceptions import ClientError
 
+from modelcache_api.quoted import quote
 from modelcache_operator.sources.client import S3Client
 from modelcache_operator.sources.listing import Checkpoint, read_etag
-from modelcache_operator.sources.quoted import quote_key
 from modelcache_operator.sources.refused import raise_if_general
 from modelcache_operator.sources.selection import NO_VERSION
 from modelcache_operator.sources.store_answer import StoreAnswer
@@ -49,7 +49,7 @@ def find_latest_versions(
 
 
 def _tell(bucket: str, why: str) -> None:
-    _log.info("versions of bucket %s are not used, ETags are: %s", quote_key(bucket), why)
+    _log.info("versions of bucket %s are not used, ETags are: %s", quote(bucket), why)
 
 
 def _list_latest(

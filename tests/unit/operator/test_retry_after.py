@@ -23,6 +23,7 @@ NOW = datetime(2026, 11, 29, 12, 0, 0, tzinfo=UTC)
         ("-5", 9.0),
         ("", 9.0),
         ("٣", 9.0),
+        ("Mon, 01 Jan 2026 00:00:00 +99999999999999999999", 9.0),
     ],
 )
 def test_both_forms_of_retry_after(value, seconds):

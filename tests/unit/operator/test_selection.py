@@ -5,7 +5,6 @@ import pytest
 from modelcache_api.limits import MAX_FILES
 from modelcache_api.manifest import SourceFile
 from modelcache_operator.ports.sources import SourceError
-from modelcache_operator.sources.quoted import quote_key
 from modelcache_operator.sources.selection import (
     Globs,
     ListedObject,
@@ -53,7 +52,7 @@ def test_an_unsafe_key_that_is_left_out_does_no_harm():
 
 
 def test_a_file_that_is_a_folder_too_is_refused():
-    with pytest.raises(SourceError, match='"a" is both a file and a folder'):
+    with pytest.raises(SourceError, match="'a' is both a file and a folder"):
         select("m/a", "m/a/b")
 
 
@@ -80,9 +79,3 @@ def test_C21_versions_are_joined_by_key_and_etag():
     assert found[1].etag == '"y"'
     with pytest.raises(SourceError, match="SourceChanged"):
         with_versions(files, ["m/a", "m/b"], {"m/a": ("v1", '"x"')})
-
-
-@pytest.mark.parametrize("key", ["a" * 5000, "\x00" * 5000, "é" * 5000, '"' * 500])
-def test_quoted_keys_are_bounded(key):
-    assert len(quote_key(key)) <= 400
-    assert quote_key(key).isascii()

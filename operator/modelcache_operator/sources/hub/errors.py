@@ -16,6 +16,7 @@ import httpcore2
 import httpx2
 
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.causes import describe_tls, find_cause
 from modelcache_operator.sources.egress import RefusedAddressError
@@ -24,7 +25,6 @@ from modelcache_operator.sources.hub.connections import NO_ANSWER
 from modelcache_operator.sources.hub.endpoint import HubEndpoint
 from modelcache_operator.sources.hub.library import OddAnswerError
 from modelcache_operator.sources.hub.location import HubLocation
-from modelcache_operator.sources.quoted import quote_key
 
 _SOON: Final = 15.0
 _LATER: Final = 60.0
@@ -61,7 +61,7 @@ class Attempt:
     @property
     def name(self) -> str:
         """The repository, for a message."""
-        return quote_key(self.location.repository)
+        return quote(self.location.repository)
 
 
 def explain(error: Exception, attempt: Attempt) -> SourceError:
@@ -173,7 +173,7 @@ def _no_revision(answer: HubAnswer, attempt: Attempt) -> SourceError:
         return _gone(answer, attempt)
     return SourceError(
         Reason.REVISION_NOT_FOUND,
-        f"{attempt.name} has no branch, tag or commit {quote_key(attempt.location.revision)} at "
+        f"{attempt.name} has no branch, tag or commit {quote(attempt.location.revision)} at "
         f"{attempt.where}: correct what follows @ in source.uri, in a new ModelVersion",
     )
 

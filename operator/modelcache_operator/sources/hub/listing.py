@@ -6,11 +6,11 @@ from typing import Final
 
 from modelcache_api.manifest import SourceFile, SourceManifest, make_source_manifest
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.hub.duplicates import find_duplicates
 from modelcache_operator.sources.hub.library import HubLibrary, OddAnswerError
 from modelcache_operator.sources.hub.location import HubLocation
-from modelcache_operator.sources.quoted import quote_key
 from modelcache_operator.sources.selection import Globs, check_files
 
 # Files looked at for one version, selected or not: bounds memory and time of one listing.
@@ -59,9 +59,9 @@ def _list_all(library: HubLibrary, name: str, commit: str) -> dict[str, SourceFi
 
 
 def _nothing(location: HubLocation, listed: int) -> SourceError:
-    name = quote_key(location.repository)
+    name = quote(location.repository)
     if listed:
         message = f"none of the {listed} files of {name} is taken by include and exclude"
     else:
-        message = f"{name} has no files at {quote_key(location.revision)}: upload the model"
+        message = f"{name} has no files at {quote(location.revision)}: upload the model"
     return SourceError(Reason.SOURCE_NOT_FOUND, message)

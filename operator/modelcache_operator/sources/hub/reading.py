@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from modelcache_api.manifest import SourceFile, SourceManifest
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.hub.addresses import FileAddress, check_target, expiry_of
 from modelcache_operator.sources.hub.endpoint import origin_of
 from modelcache_operator.sources.hub.library import HubLibrary
 from modelcache_operator.sources.hub.small_files import check_body, is_small, refuse_large
 from modelcache_operator.sources.hub.target import HubTarget
-from modelcache_operator.sources.quoted import quote_key
 
 
 def settle_address(
@@ -41,7 +41,7 @@ def ask_address(
     if found.commit not in (None, commit) or found.size_bytes not in (None, file.size_bytes):
         raise SourceError(
             Reason.SOURCE_CHANGED,
-            f"{target.endpoint.origin.authority} offers another {quote_key(file.path)} than the "
+            f"{target.endpoint.origin.authority} offers another {quote(file.path)} than the "
             "commit's: a mirror that answers for other commits than it is asked for is of no use",
             retry_after_seconds=60.0,
         )
@@ -78,9 +78,7 @@ def read_small(library: HubLibrary, target: HubTarget, commit: str, file: Source
         HUB_ERRORS: as they come.
     """
     if target.access.token is None or not is_small(file):
-        raise SourceError(
-            Reason.SOURCE_INVALID, f"{quote_key(file.path)} is read at its own address"
-        )
+        raise SourceError(Reason.SOURCE_INVALID, f"{quote(file.path)} is read at its own address")
     body = library.read(target.location.repository, commit, file.path)
     check_body(file, body)
     return body

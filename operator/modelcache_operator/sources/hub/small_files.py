@@ -13,8 +13,8 @@ from typing import Final
 
 from modelcache_api.manifest import SourceFile
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 from modelcache_operator.ports.sources import SourceError
-from modelcache_operator.sources.quoted import quote_key
 
 # The hub takes no file above 10 MiB into git itself.
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
@@ -29,7 +29,7 @@ def refuse_large(file: SourceFile, authority: str) -> SourceError:
     """The error for a large file that only the token can read."""
     return SourceError(
         Reason.SOURCE_INVALID,
-        f"{authority} gives no signed address for {quote_key(file.path)} ({file.size_bytes} bytes) "
+        f"{authority} gives no signed address for {quote(file.path)} ({file.size_bytes} bytes) "
         f"and serves it to the token alone, which never leaves the operator; it hands over up to "
         f"{MAX_FILE_BYTES} bytes itself: use an endpoint that signs, or one that needs no token",
     )
@@ -45,7 +45,7 @@ def check_body(file: SourceFile, body: bytes) -> None:
         return
     raise SourceError(
         Reason.SOURCE_CHANGED,
-        f"the hub serves other bytes for {quote_key(file.path)} than its commit names",
+        f"the hub serves other bytes for {quote(file.path)} than its commit names",
         retry_after_seconds=60.0,
     )
 

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-from email.utils import formatdate
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from modelcache_agent.decide.transfer_plan import (
-    MAX_RETRY_AFTER_SECONDS,
     BackoffPolicy,
     Part,
     StallPolicy,
@@ -16,8 +13,6 @@ from modelcache_agent.decide.transfer_plan import (
     count_pieces,
     is_stalled,
     must_refresh,
-    parse_http_date,
-    parse_retry_after,
     piece_length,
 )
 from modelcache_api.manifest import PIECE_BYTES
@@ -66,35 +61,6 @@ def test_backoff_has_full_jitter_under_a_growing_and_capped_ceiling(attempt, jit
     assert 0 <= pause <= min(30, 0.5 * 2.0 ** min(attempt, 100))
     assert backoff_seconds(attempt, 0, policy) == 0
     assert backoff_seconds(attempt + 1, jitter, policy) >= pause
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
-        ("0", 0),
-        (" 7 ", 7),
-        ("999999", MAX_RETRY_AFTER_SECONDS),
-        (formatdate(NOW + 20, usegmt=True), 20),
-        (formatdate(NOW - 20, usegmt=True), 0),
-        (formatdate(NOW + 99999, usegmt=True), MAX_RETRY_AFTER_SECONDS),
-        (None, None),
-        ("", None),
-        ("-5", None),
-        ("1.5", None),
-        ("soon", None),
-        ("\u0661", None),
-        ("9" * 100, None),
-        ("Mon, 99 Foo 2026 99:99:99 GMT", None),
-    ],
-)
-def test_retry_after_in_both_forms_and_rubbish(value, seconds):
-    assert parse_retry_after(value, NOW) == seconds
-
-
-@given(st.text(max_size=64))
-def test_no_text_breaks_the_date_parser(text):
-    parse_http_date(text)
-    parse_retry_after(text, NOW)
 
 
 @pytest.mark.parametrize(
