@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -102,8 +103,18 @@ class FaultProxy:
         self._thread.join()
 
     @property
+    def port(self) -> int:
+        return self._http.server_address[1]
+
+    def wrap_tls(self, context: ssl.SSLContext) -> None:
+        """Speak TLS to clients from now on; the store is still asked without."""
+        self._http.socket = context.wrap_socket(
+            self._http.socket, server_side=True, do_handshake_on_connect=False
+        )
+
+    @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
+        return f"http://127.0.0.1:{self.port}"
 
     def script(self, key: str, fault: Fault, *, times: int | None = None, every: int = 1) -> None:
         """Apply the fault to GETs whose path holds `key`: `times` times, to each `every`-th one."""

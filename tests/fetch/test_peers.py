@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import http.client
 import ssl
 import time
@@ -12,27 +11,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from fakes.fault_proxy import Fault
-from fakes.fetch_world import (
-    Grants,
-    content_of,
-    make_job,
-    plain_url,
-    quick,
-    safetensors_body,
-    until,
-)
-from fakes.peer_world import UID, US, FolderShelf, PeerGrants, PeerWorld
-from fakes.range_server import Served
+from fakes.fetch_world import Grants, make_job, plain_url, quick, until
+from fakes.peer_world import BODY, PATH, UID, US, FetchPair, FolderShelf, PeerGrants, PeerWorld
 from fakes.store_world import opened, put_partials
 from modelcache_agent.decide.world import Origin
 from modelcache_agent.fetch import FetchEngine
 from modelcache_agent.fetch.routes import PeerRoute
 from modelcache_agent.peers.shelf import Shelf
-from modelcache_api.manifest import PIECE_BYTES, SourceFile, make_content_manifest
+from modelcache_api.manifest import PIECE_BYTES, make_content_manifest
 from modelcache_api.peers import make_peer_name
-
-PATH = "model.safetensors"
-BODY = safetensors_body(3 * PIECE_BYTES + 1000, seed=9)
 
 
 @pytest.fixture
@@ -43,42 +30,6 @@ def peers():
 @pytest.fixture
 def world(server, tmp_path):
     return FetchPair(server, tmp_path)
-
-
-class FetchPair:
-    """One file at a source, its content known, and a folder to fetch it into."""
-
-    def __init__(self, server, tmp_path):
-        self.server = server
-        server.objects[PATH] = Served.of(BODY, hashlib.md5(BODY).hexdigest())
-        self.sources = {PATH: SourceFile(PATH, len(BODY), server.objects[PATH].etag)}
-        self.content = {PATH: content_of(PATH, BODY)}
-        self.job = make_job(self.sources, tmp_path / "p", expected=self.content)
-        self.folder = tmp_path
-
-    def shelf(self, name: str, body: bytes) -> FolderShelf:
-        folder = self.folder / name
-        folder.mkdir()
-        (folder / PATH).write_bytes(body)
-        return FolderShelf(folder)
-
-    async def fetch(self, peers, *holders, reads_source=False):
-        book = peers.book()
-        grants = PeerGrants(self.sources, self.server.url, book)
-        digest = self.job.source_digest
-        grants.offer(digest, peers.ticket(digest), *holders, reads_source=reads_source)
-        async with FetchEngine(grants, quick(), routes=book) as engine:
-            outcome = await engine.fetch(self.job)
-            counters = engine.counters()
-        assert outcome.failure is None
-        (file,) = outcome.files
-        assert file.content == self.content[PATH]
-        assert file.partial_path.read_bytes() == BODY
-        return book, counters
-
-    @property
-    def source_requests(self):
-        return len(self.server.requests)
 
 
 async def test_a_holder_serves_all_and_the_source_is_not_asked(peers, world):
