@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,9 +95,9 @@ def make_sources(
 def make_hub_sources(
     data: FakeKeyedData, *, allow_list: AllowList = LOOPBACK_ALLOWED, **settings: Any
 ) -> HubSources:
-    clock = settings.pop("clock", time.time)
+    clocks = {name: settings.pop(name) for name in ("clock", "monotonic") if name in settings}
     settings.setdefault("timeouts", Timeouts(connect=10.0, read=10.0))
-    return HubSources(data, lambda: allow_list, clock=clock, settings=HubSettings(**settings))
+    return HubSources(data, lambda: allow_list, **clocks, settings=HubSettings(**settings))
 
 
 async def fail_to_resolve(sources: Sources, version: ModelVersionView) -> SourceError:

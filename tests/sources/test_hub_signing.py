@@ -192,7 +192,7 @@ async def test_a_mirror_that_answers_for_something_else(hub, hub_sources, header
 
 async def test_addresses_are_shared_for_a_while_and_then_asked_for_anew(hub, data):
     now = [time.time()]
-    sources = make_hub_sources(data, clock=lambda: now[0])
+    sources = make_hub_sources(data, clock=lambda: now[0], monotonic=lambda: now[0])
     hub.cdn.clock = lambda: now[0]
     hub.add("org/name", MODEL)
     manifest = await sources.resolve(version(hub))
@@ -203,6 +203,41 @@ async def test_addresses_are_shared_for_a_while_and_then_asked_for_anew(hub, dat
     later = (await sign(sources, version(hub), manifest))[1]
     assert later.expires_at > first.expires_at
     await sources.close()
+
+
+@pytest.mark.parametrize("step", [-2 * 86_400, 2 * 86_400], ids=["back", "forward"])
+async def test_C62_a_step_of_the_clock_keeps_no_address_for_longer(hub, data, step):
+    """The wall clock alone steps: the addresses of before are as old as they are."""
+    wall, passed = [time.time()], [0.0]
+    sources = make_hub_sources(data, clock=lambda: wall[0], monotonic=lambda: passed[0])
+    hub.cdn.clock = lambda: wall[0]
+    hub.add("org/name", MODEL)
+    manifest = await sources.resolve(version(hub))
+    before = (await sign(sources, version(hub), manifest))[1]
+    wall[0] += step
+    assert (await sign(sources, version(hub), manifest))[1] == before, "it is a moment old"
+    passed[0] += 301
+    after = (await sign(sources, version(hub), manifest))[1]
+    assert after.expires_at == pytest.approx(before.expires_at + step, abs=2)
+    assert (await asyncio.to_thread(get, after.url)) == WEIGHTS
+    await sources.close()
+
+
+async def test_C11_a_rotated_bundle_works_without_a_restart(hub_sources, data):
+    old, new = PrivateAuthority(), PrivateAuthority()
+    data.put_config_map("ca", {"ca.crt": old.pem})
+    for authority in (old, new):
+        with HubServer() as tls_hub:
+            tls_hub.speak_tls(authority.context())
+            tls_hub.cdn.speak_tls(authority.context())
+            tls_hub.add("org/name", MODEL)
+            wanted = version(tls_hub, bundle="ca")
+            if authority is new:
+                assert (await refused(hub_sources, wanted)).reason == "TLSFailed"
+                data.put_config_map("ca", {"ca.crt": new.pem})
+            manifest = await hub_sources.resolve(wanted)
+            page = await hub_sources.sign(wanted, manifest.files, manifest.revision)
+            assert page.ca_bundle == authority.pem.decode()
 
 
 async def test_what_a_token_has_seen_is_not_shown_to_others(hub, hub_sources, data):

@@ -67,7 +67,7 @@ def test_agents_are_sent_to_the_cdn_and_to_loopback_where_that_is_allowed():
 
 def test_recent_addresses_are_given_out_for_half_of_their_life_at_most():
     now = [1000.0]
-    recent = RecentAddresses(2, 300.0, lambda: now[0])
+    recent = RecentAddresses(2, 300.0, lambda: now[0], lambda: now[0])
     recent.put("short", FileAddress("https://a", 1020.0))
     recent.put("long", FileAddress("https://b", 9000.0))
     now[0] = 1009.0
@@ -81,7 +81,7 @@ def test_recent_addresses_are_given_out_for_half_of_their_life_at_most():
 
 
 def test_the_oldest_addresses_and_bodies_go_first():
-    addresses = RecentAddresses(2, 300.0, lambda: 0.0)
+    addresses = RecentAddresses(2, 300.0, lambda: 0.0, lambda: 0.0)
     for name in "abc":
         addresses.put(name, FileAddress(name, 1e9))
     assert [addresses.get(name) is not None for name in "abc"] == [False, True, True]

@@ -78,13 +78,22 @@ class RecentAddresses:
     """Addresses that were asked for a moment ago, so that many nodes cost the hub one question.
 
     They are given out again for half of their life, and no longer than `seconds`: one that a
-    server stopped honouring early is then asked for anew.
+    server stopped honouring early is then asked for anew. `clock` is Unix time, as the addresses
+    have it; how long one is kept is measured on `monotonic`, because a step of the clock back
+    would keep dead ones for as long.
     """
 
-    def __init__(self, size: int, seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        size: int,
+        seconds: float,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
         self._size = size
         self._seconds = seconds
         self._clock = clock
+        self._monotonic = monotonic
         self._found: OrderedDict[Hashable, tuple[FileAddress, float]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -92,12 +101,12 @@ class RecentAddresses:
         """The address of that key, if it is recent."""
         with self._lock:
             address, until = self._found.get(key, (None, 0.0))
-        return address if until > self._clock() else None
+        return address if until > self._monotonic() else None
 
     def put(self, key: Hashable, address: FileAddress) -> None:
         """Remember it."""
-        now = self._clock()
-        until = now + min(self._seconds, (address.expires_at - now) / 2)
+        life = address.expires_at - self._clock()
+        until = self._monotonic() + min(self._seconds, life / 2)
         with self._lock:
             self._found[key] = (address, until)
             self._found.move_to_end(key)

@@ -61,10 +61,10 @@ def _has_name(file: SourceFile, body: bytes) -> bool:
 class RecentBodies:
     """Bodies that were handed over a moment ago, bounded in bytes: nodes ask at the same time."""
 
-    def __init__(self, max_bytes: int, seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(self, max_bytes: int, seconds: float, monotonic: Callable[[], float]) -> None:
         self._max_bytes = max_bytes
         self._seconds = seconds
-        self._clock = clock
+        self._monotonic = monotonic
         self._bodies: OrderedDict[Hashable, tuple[bytes, float]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -73,13 +73,13 @@ class RecentBodies:
         """The body of that key, if it is recent."""
         with self._lock:
             body, until = self._bodies.get(key, (None, 0.0))
-        return body if until > self._clock() else None
+        return body if until > self._monotonic() else None
 
     def put(self, key: Hashable, body: bytes) -> None:
         """Remember it; the oldest ones go."""
         with self._lock:
             old, _ = self._bodies.pop(key, (b"", 0.0))
-            self._bodies[key] = (body, self._clock() + self._seconds)
+            self._bodies[key] = (body, self._monotonic() + self._seconds)
             self._bytes += len(body) - len(old)
             while self._bytes > self._max_bytes:
                 _, (gone, _) = self._bodies.popitem(last=False)

@@ -74,6 +74,7 @@ class HubSources:
         allow_list: Callable[[], AllowList],
         *,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
         settings: HubSettings | None = None,
     ) -> None:
         self._data = data
@@ -81,8 +82,10 @@ class HubSources:
         self._clock = clock
         self._settings = settings = settings or HubSettings()
         self._connections: ClientCache[HubConnections] = ClientCache(settings.clients)
-        self._addresses = RecentAddresses(settings.recent_addresses, settings.recent_seconds, clock)
-        self._bodies = RecentBodies(settings.recent_body_bytes, settings.recent_seconds, clock)
+        self._addresses = RecentAddresses(
+            settings.recent_addresses, settings.recent_seconds, clock, monotonic
+        )
+        self._bodies = RecentBodies(settings.recent_body_bytes, settings.recent_seconds, monotonic)
         self._listing = ThreadPoolExecutor(settings.list_threads, "hub-list")
         self._signing = ThreadPoolExecutor(settings.sign_threads, "hub-sign")
         self._turns: dict[str, asyncio.Semaphore] = {}
