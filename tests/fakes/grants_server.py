@@ -42,6 +42,7 @@ class GrantedVersion:
     knows_content: bool = False
     adopted: str | None = None
     error: WireError | None = None
+    ca_bundle: str | None = None
     # Of proposals.
     refusal: WireError | None = None
 
@@ -125,6 +126,7 @@ class GrantsServer:
             offset=offset,
             files=tuple(self._file(uid, file, contents.get(file.path)) for file in page),
             slot=self.slot,
+            ca_bundle=version.ca_bundle,
         )
 
     def _file(self, uid: str, file: SourceFile, content: ContentFile | None) -> GrantedFile:

@@ -97,6 +97,32 @@ async def test_C11_bundle_of_another_ca_and_rubbish_are_tls_failures(tls_server,
         assert outcome.failure.reason == Reason.TLS_FAILED
 
 
+class RotatedGrants(Grants):
+    """The authority was replaced: a new grant says so."""
+
+    bundles = ("", "")
+
+    async def current(self, uid, path):
+        grant = await super().current(uid, path)
+        return grant.model_copy(update={"ca_bundle": self.bundles[0]})
+
+    async def refresh(self, uid, path):
+        grant = await super().refresh(uid, path)
+        return grant.model_copy(update={"ca_bundle": self.bundles[1]})
+
+
+@pytest.mark.parametrize("old", ["another authority", "rubbish"])
+async def test_C11_an_authority_that_was_replaced_costs_one_new_grant(tls_server, tmp_path, old):
+    server, ca = tls_server
+    other, _ = make_ca_and_server(tmp_path)
+    grants = RotatedGrants(SOURCES, https_url(server))
+    grants.bundles = (old if old == "rubbish" else other, ca)
+    async with FetchEngine(grants, quick(streams=1)) as engine:
+        outcome = await engine.fetch(make_job(SOURCES, tmp_path / "p"))
+    assert outcome.failure is None
+    assert grants.refreshed["m.bin"] == 1
+
+
 async def test_certificate_for_another_name_is_refused(tls_server, tmp_path):
     server, ca = tls_server
     outcome = await fetch(

@@ -148,7 +148,7 @@ class HttpGrants:
                     message = "the operator grants another source than the one being fetched"
                     raise GrantUnavailableError(Reason.SOURCE_CHANGED, message, _ODD_SECONDS)
                 self._learn(uid, opened.source_digest, grant)
-                opened.take(grant)
+                opened.take(_with_bundle(grant))
         return self._find(uid, path)[1]
 
     def _learn(self, uid: str, source_digest: str, grant: Grant) -> None:
@@ -217,6 +217,17 @@ class HttpGrants:
             message = "the operator no longer grants a file that is being fetched"
             raise GrantUnavailableError(Reason.GRANT_REFUSED, message, _ODD_SECONDS)
         return opened, file
+
+
+def _with_bundle(grant: Grant) -> Grant:
+    """Each file with the authorities to trust: those of the whole may be others than before."""
+    if grant.ca_bundle is None:
+        return grant
+    files = (
+        file if file.ca_bundle else file.model_copy(update={"ca_bundle": grant.ca_bundle})
+        for file in grant.files
+    )
+    return grant.model_copy(update={"files": tuple(files)})
 
 
 def _digest(digest: str | None) -> ContentDigest | None:

@@ -178,9 +178,10 @@ class ConnectionCache:
             wrapped.do_handshake()
         except ssl.SSLError as error:
             wrapped.close()
-            is_final = isinstance(error, ssl.SSLCertVerificationError)
+            is_untrusted = isinstance(error, ssl.SSLCertVerificationError)
             message = f"TLS with {quote(origin.host, 100)} failed: {_tls_cause(error)}"
-            cure = Cure.NONE if is_final else Cure.RETRY
+            # The authority may have been replaced since the grant named it.
+            cure = Cure.REFRESH if is_untrusted else Cure.RETRY
             raise RefusalError(Refusal(Reason.TLS_FAILED, message, cure)) from None
         except BaseException:
             wrapped.close()
@@ -194,7 +195,7 @@ class ConnectionCache:
                 context = ssl.create_default_context(cadata=ca_bundle)
             except (ssl.SSLError, ValueError):
                 message = "the CA bundle holds no usable certificate"
-                raise RefusalError(Refusal(Reason.TLS_FAILED, message, Cure.NONE)) from None
+                raise RefusalError(Refusal(Reason.TLS_FAILED, message, Cure.REFRESH)) from None
             if len(self._contexts) >= _MAX_IDLE:
                 self._contexts.clear()
             self._contexts[ca_bundle] = context

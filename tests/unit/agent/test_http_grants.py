@@ -68,6 +68,15 @@ async def test_known_content_comes_with_the_grant(server, grants):
     assert opened.content_digest == version.content_digest
 
 
+async def test_C11_a_refresh_brings_the_authorities_that_are_trusted_now(server, grants):
+    version = server.versions["v1"]
+    version.ca_bundle = "old"
+    opened = await grants.open(entry_for(version))
+    assert opened.ca_bundle == "old"
+    version.ca_bundle = "new"
+    assert (await grants.refresh("v1", "part-03.bin")).ca_bundle == "new"
+
+
 async def test_a_refresh_is_shared_by_all_who_ask_at_once(server, grants):
     await grants.open(entry_for(server.versions["v1"]))
     before = len(server.requests)
