@@ -27,13 +27,17 @@ class Asked:
 
 @dataclass(frozen=True)
 class Told:
-    """One answer; a HEAD gets its head alone. `hang_seconds` waits first, `cut` says nothing."""
+    """One answer; a HEAD gets its head alone.
+
+    `hang_seconds` waits first, `cut` hangs up without a word, `cut_at` within the body.
+    """
 
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     hang_seconds: float = 0.0
     cut: bool = False
+    cut_at: int | None = None
     drip_seconds: float = 0.0
 
 
@@ -122,10 +126,12 @@ def _make_handler(server: LoopbackServer) -> type[BaseHTTPRequestHandler]:
 
         def _send(self, told: Told) -> None:
             step = 1 if told.drip_seconds else 1 << 20
-            for start in range(0, len(told.body), step):
-                self.wfile.write(told.body[start : start + step])
-                server.sent_bytes += len(told.body[start : start + step])
+            body = told.body[: told.cut_at]
+            for start in range(0, len(body), step):
+                self.wfile.write(body[start : start + step])
+                server.sent_bytes += len(body[start : start + step])
                 time.sleep(told.drip_seconds)
+            self.close_connection = self.close_connection or told.cut_at is not None
 
         do_HEAD = do_GET  # noqa: N815 - the name that http.server looks for
 

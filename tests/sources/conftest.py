@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from fakes.agent_bench import Bench
+from fakes.hub_door import HubDoor
+from fakes.hub_node import HubNode
 from fakes.hub_server import HubServer
+from fakes.played_cluster import PlayedCluster
 from fakes.source_world import FakeKeyedData, make_hub_sources, make_sources
 
 
@@ -34,3 +38,15 @@ async def hub_sources(data):
     own = make_hub_sources(data)
     yield own
     await own.close()
+
+
+@pytest.fixture
+async def node(hub, data, tmp_path):
+    """An agent that the operator gives leave to read from the hub."""
+    sources = make_hub_sources(data)
+    door = HubDoor(sources)
+    await door.open()
+    (tmp_path / "store").mkdir()
+    yield HubNode(hub, door, Bench(tmp_path / "store", door, None, PlayedCluster()), tmp_path)
+    await door.close()
+    await sources.close()

@@ -11,19 +11,14 @@ import ssl
 import urllib.error
 import urllib.request
 from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from fakes.agent_bench import Bench
 from fakes.fetch_world import content_of, safetensors_body
-from fakes.hub_door import AGENT_TOKEN, HubDoor
+from fakes.hub_door import AGENT_TOKEN
 from fakes.hub_http import Told
-from fakes.hub_server import HubServer
-from fakes.played_cluster import PlayedCluster
-from fakes.source_world import make_hub_sources, make_version
-from fakes.store_world import opened, read_tree, tree_of
+from fakes.hub_node import MODEL, PRIVATE, WEIGHTS
+from fakes.store_world import opened, read_tree
 from modelcache_agent.decide.hub_layout import make_hub_layout
 from modelcache_agent.decide.volumes import Filling
 from modelcache_agent.volume.fill import fill
@@ -31,51 +26,6 @@ from modelcache_agent.volume.folders import VolumeFolder
 from modelcache_api.manifest import make_content_manifest
 
 MIB = 1 << 20
-WEIGHTS = safetensors_body(33 * MIB)
-MODEL = {"config.json": b"{}", "1_Pooling/config.json": b"{ }", "model.safetensors": WEIGHTS}
-PRIVATE = {"is_private": True, "admitted": {"hf_example"}}
-
-
-@dataclass
-class Node:
-    """One agent, its operator and a hub."""
-
-    hub: HubServer
-    door: HubDoor
-    bench: Bench
-    folder: Path
-
-    def started(self, *extra):
-        token = self.door.write_token(self.folder)
-        return self.bench.started(f"--grant-token-file={token}", *extra)
-
-    async def want(self, version) -> None:
-        """Resolve it, and place it beside what is there."""
-        entry = await self.door.resolve(version)
-        self.bench.cluster.want(*self.bench.cluster.entries, entry)
-
-    async def holds(self, uid="v1"):
-        """Wait until the version is cached; its files."""
-        await self.bench.until_state(uid, "Cached")
-        return read_tree(tree_of(self.bench.root, self.door.manifests.contents[uid].digest))
-
-    def version(self, uid="v1", uri="hf://org/name", **more):
-        return make_version(uri, endpoint=self.hub.url, uid=uid, **more)
-
-    @property
-    def cdn_bytes(self) -> int:
-        return self.hub.cdn.sent_bytes
-
-
-@pytest.fixture
-async def node(hub, data, tmp_path):
-    sources = make_hub_sources(data)
-    door = HubDoor(sources)
-    await door.open()
-    (tmp_path / "store").mkdir()
-    yield Node(hub, door, Bench(tmp_path / "store", door, None, PlayedCluster()), tmp_path)
-    await door.close()
-    await sources.close()
 
 
 async def test_a_public_repository_reaches_the_disk(node):
