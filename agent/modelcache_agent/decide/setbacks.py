@@ -32,8 +32,9 @@ CONTENT_REASONS: Final = frozenset(
         Reason.SOURCE_GONE,
     }
 )
-# After these the bytes fetched so far help nobody, or stand in the way.
-DISCARDING_REASONS: Final = CONTENT_REASONS | {Reason.INSUFFICIENT_SPACE}
+# After these the bytes fetched so far help nobody, or stand in the way. What is gone may come back
+# as it was, and a hub says "gone" of what a token may not see any more.
+DISCARDING_REASONS: Final = CONTENT_REASONS - {Reason.SOURCE_GONE} | {Reason.INSUFFICIENT_SPACE}
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,16 @@ UNKNOWN = an_entry("a", known=False)
             id="C16-2 partial files are dropped when the disk ran full",
         ),
         pytest.param(
+            a_world(A, partials={"a": 3}, setbacks={"a": a_setback(A, Reason.SOURCE_CHANGED)}),
+            (DropPartial("a"),),
+            id="C12 partial files of a source that has changed are dropped",
+        ),
+        pytest.param(
+            a_world(A, partials={"a": 3}, setbacks={"a": a_setback(A, Reason.SOURCE_GONE)}),
+            (),
+            id="C21 partial files of a source that is gone are kept: it may come back",
+        ),
+        pytest.param(
             a_world(A, partials={"a": 3}, setbacks={"a": a_setback(A)}),
             (),
             id="partial files of an interrupted transfer are kept",
