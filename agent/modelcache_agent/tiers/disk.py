@@ -273,11 +273,15 @@ class DiskStore:
             self.note_use(ContentDigest(digest))
         return used
 
+    def now(self) -> float:
+        """Unix seconds by the store's own clock."""
+        return self._clock()
+
     def note_use(self, digest: ContentDigest) -> None:
         """Write down that the content is used now; what was written a moment ago will do."""
         now = self._clock()
         stored = self.catalog.get(digest)
-        if stored is not None and now - stored.last_used >= _TOUCH_SECONDS:
+        if stored is not None and not 0 <= now - stored.last_used < _TOUCH_SECONDS:
             self.catalog.put(replace(stored, last_used=now))
             # Lost with a restart at worst: no reason to stop on a disk that is read-only.
             with suppress(OSError):

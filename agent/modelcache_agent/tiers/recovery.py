@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from modelcache_agent.tiers.ageing import make_ageing_clock
 from modelcache_agent.tiers.blobs import looks_as_recorded
 from modelcache_agent.tiers.catalog import StoredVersion
 from modelcache_agent.tiers.damage import find_known_damage, mend_others
@@ -63,10 +63,10 @@ def open_store(
     *,
     node_uid: str,
     step: Step = lambda _name: None,
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] | None = None,
     monotonic: Callable[[], float] = read_monotonic,
 ) -> OpenStore:
-    """The store below `root`, which must exist.
+    """The store below `root`, which must exist. `clock` tells Unix time.
 
     Raises:
         StoreRefusedError: another agent uses it, it has another format, or it is no store.
@@ -79,6 +79,7 @@ def open_store(
         _check_about(layout, node_uid)
         for folder in layout.folders:
             folder.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+        clock = clock or make_ageing_clock()
         store = DiskStore(layout, step=step, clock=clock, monotonic=monotonic)
         _Repair(store).run()
     except BaseException:
@@ -185,6 +186,9 @@ class _Repair:
         last_used = self._layout.record(digest_hex(record.digest)).stat().st_mtime
         stored = StoredVersion.of(record, last_used=last_used, is_verified=is_intact and not damage)
         store.catalog.put(replace(stored, damage=damage) if is_intact else stored)
+        if last_used > store.now():
+            _log.warning("version=%s was used in the future: that counts as now", record.digest)
+            store.note_use(record.digest)
         if is_intact and damage:
             _log.warning("version=%s has damage that is known: %s", record.digest, damaged)
         elif is_intact:

@@ -44,7 +44,7 @@ def test_a_denial_keeps_its_slow_pace():
 
 
 @pytest.mark.parametrize("reason", [Reason.NOT_A_MODEL, Reason.DIGEST_MISMATCH, Reason.UNSAFE_KEY])
-def test_C20_wrong_content_is_tried_hourly_at_most(reason):
+def test_C20_C23_wrong_content_is_tried_hourly_at_most(reason):
     assert fail(reason, retry_after=1.0).retry_at >= 100.0 + 3600
 
 
