@@ -27,8 +27,8 @@ class Request:
 class Answer:
     """What is sent back.
 
-    `hang_seconds` waits first; `cut` closes without an answer; `drip` sends its `head` or `body`
-    byte by byte.
+    `hang_seconds` waits first; `cut` closes without an answer, `cut_at` within the body; `drip`
+    sends its `head` or `body` byte by byte.
     """
 
     status: int = 200
@@ -36,6 +36,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     hang_seconds: float = 0.0
     cut: bool = False
+    cut_at: int | None = None
     drip: str = ""
     drip_seconds: float = 0.0
 
@@ -108,7 +109,8 @@ class S3Stub:
                 if answer.drip == "body":
                     self._drip(body, answer.drip_seconds)
                 else:
-                    self.wfile.write(body)
+                    self.wfile.write(body[: answer.cut_at])
+                    self.close_connection = self.close_connection or answer.cut_at is not None
 
             def _drip(self, data: bytes, seconds: float) -> None:
                 for index in range(len(data)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fakes.s3_stub import Answer, S3Stub, error, listing, script_listing
@@ -184,3 +186,22 @@ async def test_a_missing_secret_or_key_is_named(data, sources):
     )
     assert found.reason == "SecretInvalid"
     assert "AWS_SECRET_ACCESS_KEY" in found.message
+
+
+PAGE = listing(["m/a", "m/b"])
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(replace(PAGE, cut_at=150), id="hangs up in the middle"),
+        pytest.param(replace(PAGE, body=PAGE.body[:150]), id="ends in a tag"),
+        pytest.param(replace(PAGE, body=PAGE.body.partition("</Contents>")[0]), id="lacks an end"),
+    ],
+)
+async def test_C03_C04_half_a_page_is_no_listing(sources, page):
+    with S3Stub(script_listing(page)) as stub:
+        found = await fail(sources, make_version("s3://models/m", endpoint=stub.endpoint))
+    assert found.reason == "SourceError"
+    assert found.retry_after_seconds is not None
+    assert len([one for one in stub.requests if "list-type" in one.query]) == 1, "no hot loop"
