@@ -5,7 +5,7 @@ Each fault has one answer in the book, and the node is left alone after it.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -16,6 +16,8 @@ from fakes.safetensors_kit import PAGE, XML_ERROR
 from modelcache_agent.decide.transfer_plan import StallPolicy
 from modelcache_agent.fetch import connection, stream
 from modelcache_api.manifest import PIECE_BYTES
+from modelcache_operator.ports.authority import Authority
+from modelcache_operator.tls import make_authority
 
 CUT = PIECE_BYTES + 1000
 # Every stream may have asked before the first answer of the node was known.
@@ -231,4 +233,16 @@ async def test_names_that_urls_must_quote_and_empty_files(peers, server, tmp_pat
     assert counters.peer_bytes == sum(map(len, bodies.values()))
     assert book.answers == {"served": len(HOSTILE)}
     assert {path for path, _ in shelf.asked} == set(HOSTILE), "an empty file is asked of nobody"
+    assert world.source_requests == 0
+
+
+async def test_C11_a_rotated_authority_is_trusted_without_a_restart(peers, world):
+    own = peers.credentials("node-a")
+    with peers.node("node-a", world.shelf("a", BODY), credentials=own) as holder:
+        peers.authority = Authority(
+            make_authority(datetime.now(UTC)), previous=peers.authority.current.certificate
+        )
+        own.use(peers.signer().certify("node-a", own.public_key))
+        book, _ = await world.fetch(peers, holder)
+    assert set(book.answers) == {"served"}
     assert world.source_requests == 0

@@ -82,7 +82,7 @@ async def test_without_another_holder_the_source_makes_up_for_a_liar(peers, worl
     assert counters.retries == {}, "it cost the file no attempt"
 
 
-async def test_a_node_that_is_gone_is_left_at_once(peers, world):
+async def test_C21_a_node_that_is_gone_is_left_at_once(peers, world):
     with peers.node("node-a", world.shelf("a", BODY)) as gone:
         pass
     began = time.monotonic()
@@ -114,7 +114,7 @@ async def test_a_node_that_lacks_it_and_one_that_is_busy_are_passed_over(peers, 
     assert (world.source_requests, counters.peer_bytes) == (0, len(BODY))
 
 
-async def test_another_node_s_certificate_is_not_taken_for_the_holder_s(peers, world):
+async def test_C11_another_node_s_certificate_is_not_taken_for_the_holder_s(peers, world):
     stranger = peers.credentials("node-x")
     with peers.node("node-a", world.shelf("a", bytes(len(BODY))), credentials=stranger) as holder:
         book, counters = await world.fetch(peers, holder)
@@ -187,7 +187,7 @@ SOURCE = "sha256:" + "a" * 64
         pytest.param({"seconds": -1}, 403, id="run out"),
     ],
 )
-def test_a_ticket_opens_one_version_to_one_node_for_a_while(peers, world, ticket, status):
+def test_C09_a_ticket_opens_one_version_to_one_node_for_a_while(peers, world, ticket, status):
     text = peers.ticket(**{"source_digest": SOURCE, **ticket})
     with peers.node("node-a", world.shelf("a", BODY)) as holder:
         caller = Caller(holder, peers.credentials(US))

@@ -34,7 +34,7 @@ async def test_a_branch_becomes_a_commit_and_every_later_question_names_it(hub, 
     assert hub.requests[-1].method == "HEAD"
 
 
-async def test_large_files_have_the_hubs_sha256_and_all_have_their_blobs_name(hub, hub_sources):
+async def test_C05_large_files_have_the_hubs_sha256_and_all_have_their_blobs_name(hub, hub_sources):
     blobs = hub.add("org/name", MODEL).commits.popitem()[1]
     hub.repositories["org/name"].commit(MODEL)
     found = {file.path: file for file in (await hub_sources.resolve(version(hub))).files}

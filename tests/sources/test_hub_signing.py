@@ -59,7 +59,7 @@ async def test_large_files_are_read_at_the_cdn_and_small_ones_at_the_commit(hub,
     assert (await asyncio.to_thread(get, large.url)) == WEIGHTS
 
 
-async def test_the_cdn_refuses_who_asks_for_the_hubs_etag(hub, hub_sources):
+async def test_C05_the_cdn_refuses_who_asks_for_the_hubs_etag(hub, hub_sources):
     """Which is why no file has one: X-Linked-Etag is no ETag of the server that is read."""
     repository = hub.add("org/name", MODEL)
     manifest = await hub_sources.resolve(version(hub))

@@ -62,7 +62,7 @@ def test_a_gated_private_repository_is_held_at_its_commit_on_both_nodes(world, t
     assert {one.headers.get("authorization") for one in hub.requests} == {f"Bearer {TOKEN}"}
 
 
-def test_C23_a_branch_that_moved_on_is_another_version(world, team, hub):
+def test_C06_C23_a_branch_that_moved_on_is_another_version(world, team, hub):
     first = world.version(team, "v1")["status"]
     newer = {**MODEL, "config.json": b'{"new": 1}'}
     hub.repositories[NAME].commit(newer)
