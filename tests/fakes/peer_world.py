@@ -180,7 +180,16 @@ class FetchPair:
             location.write_bytes(right if body is None else body)
         return FolderShelf(folder)
 
-    async def fetch(self, peers, *holders, reads_source=False, ticket=None, **config):
+    async def fetch(self, peers, *holders, **how):
+        """All from wherever it is best, and right; the book and the engine's counters."""
+        outcome, book, counters = await self.try_to_fetch(peers, *holders, **how)
+        assert outcome.failure is None
+        for file in outcome.files:
+            assert file.content == self.content[file.path]
+            assert file.partial_path.read_bytes() == self.bodies[file.path]
+        return book, counters
+
+    async def try_to_fetch(self, peers, *holders, reads_source=False, ticket=None, **config):
         book = peers.book()
         grants = PeerGrants(self.sources, lambda path: self.server.url(quote(path)), book)
         digest = self.job.source_digest
@@ -188,12 +197,7 @@ class FetchPair:
         grants.offer(digest, ticket, *holders, reads_source=reads_source)
         async with FetchEngine(grants, quick(**config), routes=book) as engine:
             outcome = await engine.fetch(self.job)
-            counters = engine.counters()
-        assert outcome.failure is None
-        for file in outcome.files:
-            assert file.content == self.content[file.path]
-            assert file.partial_path.read_bytes() == self.bodies[file.path]
-        return book, counters
+            return outcome, book, engine.counters()
 
     @property
     def source_requests(self):

@@ -5,6 +5,7 @@ Each fault has one answer in the book, and the node is left alone after it.
 
 from __future__ import annotations
 
+import errno
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,7 +16,9 @@ from fakes.range_server import RangeServer
 from fakes.safetensors_kit import PAGE, XML_ERROR
 from modelcache_agent.decide.transfer_plan import StallPolicy
 from modelcache_agent.fetch import connection, stream
+from modelcache_agent.fetch.partial import PartialFile
 from modelcache_api.manifest import PIECE_BYTES
+from modelcache_api.names import Reason
 from modelcache_operator.ports.authority import Authority
 from modelcache_operator.tls import make_authority
 
@@ -146,7 +149,7 @@ def _length(span: str) -> int:
     return int(last) + 1 - int(first)
 
 
-async def test_C21_a_copy_that_is_evicted_while_it_is_read_is_left(peers, world):
+async def test_C21_a_copy_that_is_cut_while_it_is_read_is_left(peers, world):
     """Files of a store are unlinked, never cut; a cut one is a broken disk."""
     shelf = world.shelf("a", BODY)
     find = shelf.find
@@ -246,3 +249,15 @@ async def test_C11_a_rotated_authority_is_trusted_without_a_restart(peers, world
         book, _ = await world.fetch(peers, holder)
     assert set(book.answers) == {"served"}
     assert world.source_requests == 0
+
+
+async def test_C16_a_disk_that_is_full_here_is_not_the_nodes_fault(peers, world, monkeypatch):
+    def write(_file, _piece, _buffer):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(PartialFile, "write", write)
+    with peers.node("node-a", world.shelf("a", BODY)) as holder:
+        outcome, book, _ = await world.try_to_fetch(peers, holder)
+    assert outcome.failure.reason == Reason.INSUFFICIENT_SPACE
+    assert set(book.answers) <= {"busy", "served"}
+    assert book.avoided("uid-1") == book.suspects == ()

@@ -232,6 +232,17 @@ def test_ranges_and_targets_that_make_no_sense_are_refused(peers, world):
         assert (status, body) == (200, b'{"verifiedBytes": 1}')
 
 
+def test_bytes_behind_four_gibibytes_are_served(peers, tmp_path):
+    with (tmp_path / PATH).open("wb") as file:
+        file.seek(5 << 30)
+        file.write(b"the end")
+    headers = {"ModelCache-Ticket": peers.ticket(SOURCE), "ModelCache-Source": SOURCE}
+    with peers.node("node-a", FolderShelf(tmp_path)) as holder:
+        caller = Caller(holder, peers.credentials(US))
+        span = f"bytes={(5 << 30) - 2}-{(5 << 30) + 6}"
+        assert caller.ask(**headers, Range=span) == (206, b"\0\0the end")
+
+
 def test_routes_hide_the_ticket_from_logs(peers):
     book = peers.book()
     PeerGrants({}, lambda path: path, book).offer(SOURCE, "secret-ticket")

@@ -54,6 +54,16 @@ async def test_the_manifest_is_kept_with_commit_and_checksums(hub, hub_sources):
     assert unpack_source(pack(found)) == found
 
 
+async def test_C01_C02_folders_are_no_files_and_paths_stay_as_they_are(hub, hub_sources):
+    files = {"exp/model.pkl": b"p", "exp/model/extra.bin": b"x", "exp/model/.gitkeep": b""}
+    hub.add("org/name", files)
+    found = await hub_sources.resolve(version(hub))
+    assert {file.path: file.size_bytes for file in found.files} == {
+        path: len(body) for path, body in files.items()
+    }
+    assert found.size_bytes == 2
+
+
 @pytest.mark.parametrize("page_files", [1, 3, 4, 1000])
 async def test_C03_all_pages_are_read(hub, hub_sources, page_files):
     hub.page_files = page_files
