@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from modelcache_agent.tiers.ageing import make_ageing_clock
 from modelcache_agent.tiers.blobs import looks_as_recorded
@@ -44,6 +45,8 @@ from modelcache_agent.tiers.scrub_book import read_monotonic
 from modelcache_api.manifest import digest_hex
 
 _log = logging.getLogger(__name__)
+# A wall clock that is corrected bit by bit is no clock that was wrong.
+_SLEW_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +189,7 @@ class _Repair:
         last_used = self._layout.record(digest_hex(record.digest)).stat().st_mtime
         stored = StoredVersion.of(record, last_used=last_used, is_verified=is_intact and not damage)
         store.catalog.put(replace(stored, damage=damage) if is_intact else stored)
-        if last_used > store.now():
+        if last_used > store.now() + _SLEW_SECONDS:
             _log.warning("version=%s was used in the future: that counts as now", record.digest)
             store.note_use(record.digest)
         if is_intact and damage:
