@@ -11,6 +11,7 @@ from fakes.fault_proxy import Fault
 from fakes.fetch_world import Grants, LeapingClock, make_job, plain_url, quick, random_body
 from fakes.range_server import Served
 from fakes.safetensors_kit import PAGE
+from modelcache_agent.decide.transfer_plan import StallPolicy
 from modelcache_agent.fetch import FetchEngine
 from modelcache_api.manifest import PIECE_BYTES, SourceFile
 from modelcache_api.names import Reason
@@ -21,7 +22,7 @@ SHA = hashlib.sha256(BODY).hexdigest()
 # The largest file is read first.
 FIRST = random_body(2 * PIECE_BYTES, 1)
 # One request for each piece, so that the second one is in the middle of the file.
-CONFIG = quick(streams=1, part_pieces=1)
+CONFIG = quick(streams=1, part_pieces=1, file_attempts=2, stall=StallPolicy(1.0, 64 * 1024))
 
 
 class World:
@@ -86,12 +87,12 @@ REASONS = [
         1,
         id="sent to a metadata address",
     ),
-    pytest.param(Fault(status=429), Reason.THROTTLED, 4, id="429"),
-    pytest.param(Fault(status=503), Reason.THROTTLED, 4, id="503"),
-    pytest.param(Fault(status=500), Reason.SOURCE_ERROR, 4, id="500"),
-    pytest.param(Fault(close_after=1000), Reason.TRANSFER_FAILED, 4, id="C04 cut"),
-    pytest.param(Fault(append=b"x"), Reason.TRANSFER_FAILED, 4, id="C04 too long"),
-    pytest.param(Fault(stall_after=1000), Reason.TRANSFER_STALLED, 4, id="stalled"),
+    pytest.param(Fault(status=429), Reason.THROTTLED, 2, id="429"),
+    pytest.param(Fault(status=503), Reason.THROTTLED, 2, id="503"),
+    pytest.param(Fault(status=500), Reason.SOURCE_ERROR, 2, id="500"),
+    pytest.param(Fault(close_after=1000), Reason.TRANSFER_FAILED, 2, id="C04 cut"),
+    pytest.param(Fault(append=b"x"), Reason.TRANSFER_FAILED, 2, id="C04 too long"),
+    pytest.param(Fault(stall_after=1000), Reason.TRANSFER_STALLED, 2, id="stalled"),
 ]
 
 

@@ -37,12 +37,13 @@ def world(server, tmp_path):
     return FetchPair(server, tmp_path)
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    """Five seconds of patience with another node, in a fraction of a second."""
-    policy = StallPolicy(window_seconds=0.3, min_bytes_per_second=256 * 1024)
-    monkeypatch.setattr(stream, "PEER_STALL", policy)
-    monkeypatch.setattr(connection, "PEER_STALL", policy)
+@pytest.fixture
+def patience(answer, monkeypatch):
+    """With a node that is slow, 1.5 seconds in place of five."""
+    if answer == "slow":
+        policy = StallPolicy(window_seconds=1.5, min_bytes_per_second=256 * 1024)
+        monkeypatch.setattr(stream, "PEER_STALL", policy)
+        monkeypatch.setattr(connection, "PEER_STALL", policy)
 
 
 LATER = {"Retry-After": "3600"}
@@ -82,10 +83,11 @@ FAULTS = [
     pytest.param(Fault(status=204), "broken", id="204"),
     pytest.param(Fault(stall_after=CUT), "slow", id="falls silent"),
     pytest.param(Fault(trickle=(1, 0.02)), "slow", id="trickles"),
-    pytest.param(Fault(delay=3.0), "slow", id="never answers"),
+    pytest.param(Fault(delay=10.0), "slow", id="never answers"),
 ]
 
 
+@pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize(("fault", "answer"), FAULTS)
 async def test_what_a_node_does_wrong_is_made_up_for_by_the_source(peers, world, fault, answer):
     with peers.faulty_node("node-f", BODY) as (holder, node):
@@ -101,6 +103,7 @@ async def test_what_a_node_does_wrong_is_made_up_for_by_the_source(peers, world,
 ONE_OF_EACH = {param.values[1]: param for param in reversed(FAULTS)}.values()
 
 
+@pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize(("fault", "answer"), ONE_OF_EACH)
 async def test_what_a_node_does_wrong_is_made_up_for_by_the_next(peers, world, fault, answer):
     with (
