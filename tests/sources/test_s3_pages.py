@@ -125,7 +125,7 @@ async def test_versions_that_may_not_be_used_leave_etags_and_the_log_says_why(
         found = await sources.resolve(make_version("s3://models/m", endpoint=stub.endpoint))
     assert (found.files[0].version_id, found.files[0].etag) == (None, '"e"')
     told = [record.message for record in caplog.records if "versions of bucket" in record.message]
-    assert told == [f'versions of bucket "models" are not used, ETags are: {why}']
+    assert told == [f"versions of bucket 'models' are not used, ETags are: {why}"]
 
 
 @pytest.mark.parametrize("step", ["versioning", "versions"])
