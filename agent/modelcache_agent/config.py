@@ -16,7 +16,7 @@ from modelcache_api.quantities import parse_bytes
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _SECONDS: Final = {"ms": 0.001, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LEVELS: Final = ("debug", "info", "warning", "error")
-_MOST_STREAMS: Final = 64
+MOST_STREAMS: Final = 64
 _MOST_MODELS: Final = 16
 # Slower readers are taken for dead by object stores, and cut off.
 _LEAST_BANDWIDTH: Final = 64 * 1024
@@ -72,11 +72,17 @@ class Option:
     default: str | None = None
     is_required: bool = False
     is_flag: bool = False
+    is_positional: bool = False
 
     @property
     def field(self) -> str:
         """The name of its field in Config."""
         return self.name.replace("-", "_")
+
+    @property
+    def spelling(self) -> str:
+        """How it is written on the command line."""
+        return self.name.upper() if self.is_positional else f"--{self.name}"
 
     @property
     def variable(self) -> str:
@@ -126,14 +132,14 @@ def read_options(
     given = vars(_build_parser(program, options).parse_args(list(arguments)))
     values: dict[str, Any] = {}
     for option in options:
-        text, origin = given[option.field], f"--{option.name}"
+        text, origin = given[option.field], option.spelling
         if text is None and environment.get(option.variable):
             text, origin = environment[option.variable], option.variable
         text = option.default if text is None else text
         if text is None:
             if option.is_required:
                 raise ConfigError(
-                    f"--{option.name} (or {option.variable}) is missing: {option.help}"
+                    f"{option.spelling} (or {option.variable}) is missing: {option.help}"
                 )
             values[option.field] = None
             continue
@@ -158,12 +164,16 @@ def _build_parser(program: Program, options: Sequence[Option]) -> argparse.Argum
     )
     for option in options:
         default = f" (default: {option.default})" if option.default is not None else ""
+        text = (option.help + default).replace("%", "%%")
+        if option.is_positional:
+            parser.add_argument(option.field, nargs="?", metavar=option.spelling, help=text)
+            continue
         more: dict[str, Any] = {"nargs": "?", "const": "true"} if option.is_flag else {}
         parser.add_argument(
             f"--{option.name}",
             dest=option.field,
             metavar="BOOL" if option.is_flag else option.field.upper(),
-            help=(option.help + default).replace("%", "%%"),
+            help=text,
             **more,
         )
     return parser
@@ -204,7 +214,8 @@ def _rate(value: str) -> int:
         raise ValueError(message) from None
 
 
-def _bandwidth(value: str) -> int:
+def parse_bandwidth(value: str) -> int:
+    """Bytes a second."""
     rate = _rate(value)
     if rate < _LEAST_BANDWIDTH:
         raise ValueError(
@@ -215,7 +226,7 @@ def _bandwidth(value: str) -> int:
 
 
 def _peer_bandwidth(value: str) -> int:
-    rate = _bandwidth(value)
+    rate = parse_bandwidth(value)
     if rate < _LEAST_PEER_BANDWIDTH:
         raise ValueError(
             f"{value!r} bytes a second are so few that others take this node for stalled: "
@@ -259,7 +270,9 @@ def parse_duration(value: str) -> float:
     return float(match.group(1)) * _SECONDS[match.group(2)]
 
 
-def _number(lowest: int, highest: int) -> Callable[[str], int]:
+def number_from(lowest: int, highest: int) -> Callable[[str], int]:
+    """A parser of whole numbers within these bounds."""
+
     def parse(value: str) -> int:
         if not value.strip().isdecimal() or not lowest <= int(value) <= highest:
             raise ValueError(f"{value!r} is not a whole number from {lowest} to {highest}")
@@ -275,7 +288,8 @@ def parse_level(value: str) -> str:
     return value.lower()
 
 
-def _url(value: str) -> str:
+def parse_operator_url(value: str) -> str:
+    """Where the operator grants."""
     if not re.fullmatch(r"https://[^/\s?#@]+(/[^\s?#]*)?", value):
         raise ValueError(f"{value!r} is not an https:// address of the operator's grant service")
     return value
@@ -302,7 +316,7 @@ OPTIONS: Final = (
     ),
     Option("kubeconfig", "How to reach the API server; default: as this pod may.", parse_path),
     Option("namespace", "Namespace of ModelCache itself.", parse_text, "modelcache-system"),
-    Option("operator-url", "Where the operator grants.", _url, is_required=True),
+    Option("operator-url", "Where the operator grants.", parse_operator_url, is_required=True),
     Option(
         "operator-ca-file", "PEM file of the operator's CA; default: the system's CAs.", parse_path
     ),
@@ -315,13 +329,13 @@ OPTIONS: Final = (
         "30m",
     ),
     Option(
-        "streams", "Requests to object stores at the same time.", _number(1, _MOST_STREAMS), "4"
+        "streams", "Requests to object stores at the same time.", number_from(1, MOST_STREAMS), "4"
     ),
-    Option("max-models", "Models fetched at the same time.", _number(1, _MOST_MODELS), "2"),
+    Option("max-models", "Models fetched at the same time.", number_from(1, _MOST_MODELS), "2"),
     Option(
         "max-bandwidth",
         "Bytes a second over all streams, e.g. 500Mi; default: no cap.",
-        _bandwidth,
+        parse_bandwidth,
     ),
     Option(
         "scrub-interval",
@@ -346,7 +360,7 @@ OPTIONS: Final = (
     Option(
         "peer-port",
         "Port for other agents; 0 is any free one.",
-        _number(0, _HIGHEST_PORT),
+        number_from(0, _HIGHEST_PORT),
         "9405",
     ),
     Option(
@@ -355,12 +369,15 @@ OPTIONS: Final = (
         _peer_bandwidth,
     ),
     Option(
-        "peer-serves", "Answers to other agents at the same time.", _number(1, _MOST_SERVES), "8"
+        "peer-serves",
+        "Answers to other agents at the same time.",
+        number_from(1, _MOST_SERVES),
+        "8",
     ),
     Option(
         "metrics-port",
         "Port of /metrics, /healthz and /readyz; 0 serves none.",
-        _number(0, _HIGHEST_PORT),
+        number_from(0, _HIGHEST_PORT),
         "9404",
     ),
     Option("log-level", f"One of {', '.join(_LEVELS)}.", parse_level, "info"),

@@ -73,6 +73,10 @@ PATH_PROPOSALS: Final = "/v1/proposals"
 PATH_FILES: Final = "/v1/files"
 PATH_CERTIFICATES: Final = "/v1/certificates"
 PATH_SLOTS: Final = "/v1/slots"
+# The same for single pods: what a name stands for, and grants and small files of that version.
+PATH_POD_VERSIONS: Final = "/v1/pod/versions"
+PATH_POD_GRANTS: Final = "/v1/pod/grants"
+PATH_POD_FILES: Final = "/v1/pod/files"
 # Between agents: files of a version by its uid, and how far a node is with it.
 PATH_PEER_ENTRIES: Final = "/v1/entries/"
 # Headers between agents.

@@ -38,6 +38,7 @@ class OperatorConfig:
     agent_service_account: str
     grants_bind: Bind
     grants_names: tuple[str, ...]
+    grants_for_pods: bool
     http_port: int
     agent_lost_after_seconds: float
     lease_list_interval_seconds: float
@@ -160,6 +161,12 @@ _OPTIONS: Final = {
         _parse_names,
         "DNS names and addresses in the certificate, separated by commas; the Service's name "
         "without it",
+    ),
+    "grants_for_pods": _Option(
+        "--grants-for-pods",
+        "false",
+        _parse_flag,
+        "whether single pods may have grants too, for ModelVersions of their own namespace",
     ),
     "http_port": _Option("--http-port", "8080", _parse_port, "/healthz, /readyz and /metrics"),
     "agent_lost_after_seconds": _Option(

@@ -65,8 +65,58 @@ class AuthenticationSettings:
     review_deadline_seconds: float = 10.0
 
 
+class TokenReviews:
+    """What the API server says of tokens, believed for seconds; tokens are kept as hashes.
+
+    `is_served` tells tokens that may be somebody's from those that are refused.
+    """
+
+    def __init__(
+        self,
+        callers: Callers,
+        is_served: Callable[[Claims], bool],
+        settings: AuthenticationSettings,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
+        self._callers = callers
+        self._is_served = is_served
+        # Refused tokens are anybody's to send, so they never push a good one out.
+        self._accepted: Recent[_Reviewed] = Recent(settings.cached, settings.token_seconds, clock)
+        self._refused: Recent[_Reviewed] = Recent(settings.cached, settings.refused_seconds, clock)
+        self._rate = RateLimiter(
+            settings.reviews_per_second, settings.reviews_burst, clock=clock, max_keys=1
+        )
+        self._at_once = asyncio.Semaphore(settings.reviews_at_once)
+
+    async def claims_of(self, authorization: str | None) -> Claims | None:
+        """The claims of the token in an Authorization header; None if it is not valid here.
+
+        Raises:
+            DeniedError: there is no token, or there are too many new ones.
+            KubeError: the API server could not be asked.
+        """
+        token = _read_bearer(authorization)
+        key = hashlib.sha256(token.encode()).digest()
+        known = self._accepted.get(key) or self._refused.get(key)
+        if known is not None:
+            return known.claims
+        wait = self._rate.delay("reviews")
+        if wait:
+            raise DeniedError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "too many new tokens at once",
+                retry_after_seconds=max(1.0, wait),
+            )
+        async with self._at_once:
+            claims = await self._callers.review(token)
+        is_good = claims is not None and self._is_served(claims)
+        (self._accepted if is_good else self._refused).put(key, _Reviewed(claims))
+        return claims
+
+
 class Authenticator:
-    """Believes the API server alone; remembers its answers for seconds, and tokens as hashes."""
+    """Knows agents. Believes the API server alone."""
 
     def __init__(
         self,
@@ -81,16 +131,8 @@ class Authenticator:
         self._world = world
         self._account = account
         self._settings = settings = settings or AuthenticationSettings()
-        # Refused tokens are anybody's to send, so they never push a good one out.
-        self._accepted: _Recent[_Reviewed] = _Recent(settings.cached, settings.token_seconds, clock)
-        self._refused: _Recent[_Reviewed] = _Recent(
-            settings.cached, settings.refused_seconds, clock
-        )
-        self._pods: _Recent[PodState] = _Recent(settings.cached, settings.pod_seconds, clock)
-        self._reviews = RateLimiter(
-            settings.reviews_per_second, settings.reviews_burst, clock=clock, max_keys=1
-        )
-        self._at_once = asyncio.Semaphore(settings.reviews_at_once)
+        self._reviews = TokenReviews(callers, self._is_agent, settings, clock=clock)
+        self._pods: Recent[PodState] = Recent(settings.cached, settings.pod_seconds, clock)
 
     async def authenticate(self, authorization: str | None) -> Caller:
         """The agent behind an Authorization header.
@@ -99,9 +141,9 @@ class Authenticator:
             DeniedError: there is none, or it is not a live agent on a live node.
             KubeError, TimeoutError: the API server could not be asked.
         """
-        token = _read_bearer(authorization)
         async with asyncio.timeout(self._settings.review_deadline_seconds):
-            caller = identify_caller(await self._claims(token), self._account)
+            claims = await self._reviews.claims_of(authorization)
+            caller = identify_caller(claims, self._account)
             if isinstance(caller, Denial):
                 raise DeniedError(caller.status, caller.message)
             denial = check_node(caller, self._world.node(caller.node))
@@ -111,23 +153,8 @@ class Authenticator:
             raise DeniedError(denial.status, denial.message, reason=denial.reason)
         return caller
 
-    async def _claims(self, token: str) -> Claims | None:
-        key = hashlib.sha256(token.encode()).digest()
-        known = self._accepted.get(key) or self._refused.get(key)
-        if known is not None:
-            return known.claims
-        wait = self._reviews.delay("reviews")
-        if wait:
-            raise DeniedError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "too many new tokens at once",
-                retry_after_seconds=max(1.0, wait),
-            )
-        async with self._at_once:
-            claims = await self._callers.review(token)
-        is_agent = claims is not None and claims.username == self._account.username
-        (self._accepted if is_agent else self._refused).put(key, _Reviewed(claims))
-        return claims
+    def _is_agent(self, claims: Claims) -> bool:
+        return claims.username == self._account.username
 
     async def _pod(self, caller: Caller) -> PodState | None:
         key = (caller.pod_name, caller.pod_uid)
@@ -154,7 +181,7 @@ class _Reviewed:
     claims: Claims | None
 
 
-class _Recent(Generic[_T]):
+class Recent(Generic[_T]):
     """Values that are believed for some seconds; a bounded number of them."""
 
     def __init__(self, size: int, seconds: float, clock: Callable[[], float]) -> None:
@@ -164,10 +191,12 @@ class _Recent(Generic[_T]):
         self._values: OrderedDict[Hashable, tuple[_T, float]] = OrderedDict()
 
     def get(self, key: Hashable) -> _T | None:
+        """The value, if it is still believed."""
         value, until = self._values.get(key, (None, 0.0))
         return value if until > self._clock() else None
 
     def put(self, key: Hashable, value: _T) -> None:
+        """Believe it from now on; the oldest one goes if there are too many."""
         self._values[key] = (value, self._clock() + self._seconds)
         self._values.move_to_end(key)
         if len(self._values) > self._size:

@@ -53,6 +53,9 @@ MAX_FILES_PER_ANSWER: Final = 2_000
 _TOO_OLD: Final = (
     "a limit of the fleet covers the source, and this agent is older than such limits: upgrade it"
 )
+_NOT_FOR_PODS: Final = (
+    "a limit of the fleet covers the source, and agents alone can keep to it: use the pod's volume"
+)
 _CANNOT_READ: Final = "the operator cannot sign for this source now: see its ModelVersion"
 # What this replica has not seen yet, and what only a changed object or Secret can help.
 _LATE_SECONDS: Final = 5.0
@@ -139,7 +142,16 @@ class GrantService:
         found = self._find(caller, uid)
         if found is None:
             raise FileRefusedError(self._refuse(caller, uid))
-        entry, version = found
+        return await self.read_version_file(*found, number)
+
+    async def read_version_file(
+        self, entry: EntrySpec, version: ModelVersionView, number: int
+    ) -> bytes:
+        """The same, for whoever was found to have leave to read the version.
+
+        Raises:
+            FileRefusedError: it cannot be read now.
+        """
         try:
             opened = await self._open(entry, version)
             if isinstance(opened, WireError):
@@ -149,7 +161,7 @@ class GrantService:
                 raise FileRefusedError(_make_error(Reason.GRANT_REFUSED, "no such file"))
             return await self._sources.read(version, source.files[number], source.revision)
         except ManifestDamagedError:
-            raise FileRefusedError(_damaged(uid)) from None
+            raise FileRefusedError(_damaged(version.uid)) from None
         except SourceError as error:
             wait = error.retry_after_seconds or _SLOW_SECONDS
             raise FileRefusedError(_make_error(error.reason, _CANNOT_READ), wait) from None
@@ -175,7 +187,22 @@ class GrantService:
             return Grant(uid=uid, error=self._refuse(caller, uid))
         if limit < 1:
             return _failed(uid, Reason.THROTTLED, "ask for fewer entries at a time")
-        entry, version = found
+        return await self.grant_version(*found, query, limit, caller=caller)
+
+    async def grant_version(
+        self,
+        entry: EntrySpec,
+        version: ModelVersionView,
+        query: GrantQuery,
+        limit: int,
+        *,
+        caller: Caller | None = None,
+    ) -> Grant:
+        """One page, for whoever was found to have leave to read the version.
+
+        Only an agent, the `caller`, is told of other nodes.
+        """
+        uid = version.uid
         try:
             return await self._answer(caller, entry, version, query, limit)
         except ManifestDamagedError:
@@ -185,7 +212,7 @@ class GrantService:
 
     async def _answer(
         self,
-        caller: Caller,
+        caller: Caller | None,
         entry: EntrySpec,
         version: ModelVersionView,
         query: GrantQuery,
@@ -199,9 +226,9 @@ class GrantService:
         content_digest = None if content is None else content.manifest.digest
         turn = SourceTurn(self._slots, caller, entry, version, query.slot)
         if turn.is_refused:
-            return _failed(uid, Reason.THROTTLED, _TOO_OLD)
+            return _failed(uid, Reason.THROTTLED, _TOO_OLD if caller else _NOT_FOR_PODS)
         peers = None
-        if self._peering is not None and query.peers is not None:
+        if self._peering is not None and caller is not None and query.peers is not None:
             peers = self._peering.grant(
                 caller, entry, query.peers, content_digest, may_read=turn.may_read
             )

@@ -1,4 +1,4 @@
-"""The agents' door: HTTPS, four questions, small files and a health check.
+"""The agents' door: HTTPS, four questions, small files and a health check; beside it the pods'.
 
 No token, URL or body enters a log line; errors are logged by their kind and place alone.
 """
@@ -10,15 +10,13 @@ import logging
 import ssl
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Final
 
 from aiohttp import web
-from pydantic import BaseModel, ValidationError
 
 from modelcache_api import names
 from modelcache_api.names import Reason
@@ -32,6 +30,15 @@ from modelcache_api.wire import (
 from modelcache_kube.errors import KubeError
 from modelcache_operator.decide.grant_access import Caller
 from modelcache_operator.decide.world import Uid
+from modelcache_operator.door_http import (
+    JSON,
+    RETRY_SECONDS,
+    Route,
+    parse_body,
+    read_body,
+    respond,
+    take_place,
+)
 from modelcache_operator.file_answer import build_file_answer, refuse_file, send_whole
 from modelcache_operator.grant_authentication import Authenticator, DeniedError
 from modelcache_operator.grants import FileRefusedError, GrantService
@@ -39,10 +46,6 @@ from modelcache_operator.peer_credentials import NoAuthorityError, PeerCredentia
 from modelcache_operator.ports.world import WorldReader
 from modelcache_operator.rate_limit import RateLimiter
 
-_M = TypeVar("_M", bound=BaseModel)
-_JSON: Final = "application/json"
-_CHUNK: Final = 64 * 1024
-_RETRY_SECONDS: Final = 5.0
 _HEALTH: Final = "/healthz"
 
 logger = logging.getLogger(__name__)
@@ -111,8 +114,10 @@ class GrantsServer:
         self._sending: Counter[str] = Counter()
         self._runner: web.AppRunner | None = None
 
-    async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
-        """Listen; the port is returned (0 asks for a free one)."""
+    async def start(
+        self, host: str, port: int, tls: ssl.SSLContext, more: Sequence[Route] = ()
+    ) -> int:
+        """Listen; the port is returned (0 asks for a free one). `more` is another door's routes."""
         # Each reader bounds its own body, after decompression.
         app = web.Application(client_max_size=0)
         grants, proposals, files = names.PATH_GRANTS, names.PATH_PROPOSALS, names.PATH_FILES
@@ -124,6 +129,9 @@ class GrantsServer:
             certify = partial(self._certify, credentials=credentials)
             path = names.PATH_CERTIFICATES
             app.router.add_post(path, self._handler(path, certify))
+        for route in more:
+            handler = self._handler(route.path, route.answer)
+            app.router.add_route(route.method, f"{route.path}{route.rest}", handler)
         app.router.add_get(_HEALTH, self._health)
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=75.0)
         await self._runner.setup()
@@ -140,28 +148,28 @@ class GrantsServer:
     async def _grant(self, request: web.Request) -> web.Response:
         async with asyncio.timeout(self._settings.grant_seconds):
             caller = await self._admit(request, self._grant_rate)
-            body = await _read_body(request, self._settings.grant_body_bytes)
-            answer = await self._service.grant(caller, _parse(GrantRequest, body))
-            return await _respond(HTTPStatus.OK, answer)
+            body = await read_body(request, self._settings.grant_body_bytes)
+            answer = await self._service.grant(caller, parse_body(GrantRequest, body))
+            return await respond(HTTPStatus.OK, answer)
 
     async def _slot(self, request: web.Request) -> web.Response:
         async with asyncio.timeout(self._settings.grant_seconds):
             caller = await self._admit(request, self._grant_rate)
-            body = await _read_body(request, self._settings.grant_body_bytes)
-            return await _respond(
-                HTTPStatus.OK, self._service.answer_slot(caller, _parse(SlotRequest, body))
+            body = await read_body(request, self._settings.grant_body_bytes)
+            return await respond(
+                HTTPStatus.OK, self._service.answer_slot(caller, parse_body(SlotRequest, body))
             )
 
     async def _propose(self, request: web.Request) -> web.Response:
         async with asyncio.timeout(self._settings.proposal_seconds):
             caller = await self._admit(request, self._proposal_rate)
             most = self._settings.proposals_of_node
-            async with _place(self._proposing, caller.node, most), self._proposals:
-                body = await _read_body(request, self._settings.proposal_body_bytes)
-                proposal = await asyncio.to_thread(_parse, Proposal, body)
+            async with take_place(self._proposing, caller.node, most), self._proposals:
+                body = await read_body(request, self._settings.proposal_body_bytes)
+                proposal = await asyncio.to_thread(parse_body, Proposal, body)
                 answer = await self._service.propose(caller, proposal)
         status = HTTPStatus.OK if answer.error is None else HTTPStatus.CONFLICT
-        return await _respond(status, answer)
+        return await respond(status, answer)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         seconds, most = self._settings.grant_seconds, self._settings.files_of_one
@@ -172,8 +180,8 @@ class GrantsServer:
         namespace = f"namespace {version.key.namespace}" if version else ""
         # Places are held until the last byte went: bodies that wait for slow readers are memory.
         async with (
-            _place(self._sending, caller.node, most),
-            _place(self._sending, namespace, most),
+            take_place(self._sending, caller.node, most),
+            take_place(self._sending, namespace, most),
             self._files,
         ):
             try:
@@ -187,8 +195,8 @@ class GrantsServer:
     async def _certify(self, request: web.Request, credentials: PeerCredentials) -> web.Response:
         async with asyncio.timeout(self._settings.grant_seconds):
             caller = await self._admit(request, self._grant_rate)
-            body = await _read_body(request, self._settings.grant_body_bytes)
-            asked = _parse(CertificateRequest, body)
+            body = await read_body(request, self._settings.grant_body_bytes)
+            asked = parse_body(CertificateRequest, body)
             try:
                 answer = credentials.certify(caller.node_uid, asked.public_key)
             except ValueError as error:
@@ -199,9 +207,9 @@ class GrantsServer:
                 raise DeniedError(
                     HTTPStatus.SERVICE_UNAVAILABLE,
                     "there is no certificate authority yet",
-                    retry_after_seconds=_RETRY_SECONDS,
+                    retry_after_seconds=RETRY_SECONDS,
                 ) from None
-            return await _respond(HTTPStatus.OK, answer)
+            return await respond(HTTPStatus.OK, answer)
 
     async def _health(self, _: web.Request) -> web.Response:
         if not self._world.is_synced:
@@ -213,7 +221,7 @@ class GrantsServer:
             raise DeniedError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "the operator has not seen the cluster yet",
-                retry_after_seconds=_RETRY_SECONDS,
+                retry_after_seconds=RETRY_SECONDS,
             )
         caller = await self._authenticator.authenticate(request.headers.get("Authorization"))
         wait = rate.delay(caller.node)
@@ -241,60 +249,6 @@ class GrantsServer:
         return handle
 
 
-@asynccontextmanager
-async def _place(working: Counter[str], whose: str, most: int) -> AsyncIterator[None]:
-    if working[whose] >= most:
-        raise DeniedError(
-            HTTPStatus.TOO_MANY_REQUESTS,
-            "earlier questions of this node or namespace are still in work",
-            retry_after_seconds=_RETRY_SECONDS,
-        )
-    working[whose] += 1
-    try:
-        yield
-    finally:
-        working[whose] -= 1
-        working += Counter()  # drops the zeros
-
-
-async def _read_body(request: web.Request, limit: int) -> bytes:
-    """The body after decompression.
-
-    Raises:
-        DeniedError: it is larger than the limit, or not what was announced.
-    """
-    if request.content_length is not None and request.content_length > limit:
-        raise _too_large(limit)
-    body = bytearray()
-    async for chunk in request.content.iter_chunked(_CHUNK):
-        body += chunk
-        if len(body) > limit:
-            raise _too_large(limit)
-    return bytes(body)
-
-
-def _too_large(limit: int) -> DeniedError:
-    return DeniedError(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body may have {limit} bytes at most"
-    )
-
-
-def _parse(model: type[_M], body: bytes) -> _M:
-    try:
-        return model.model_validate_json(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])[:100]
-        raise DeniedError(
-            HTTPStatus.BAD_REQUEST, f"the body is no {model.__name__}: {place}: {first['type']}"
-        ) from None
-
-
-async def _respond(status: HTTPStatus, answer: BaseModel) -> web.Response:
-    text = await asyncio.to_thread(answer.model_dump_json, by_alias=True, exclude_none=True)
-    return web.Response(status=status, text=text, content_type=_JSON)
-
-
 def _explain(path: str, error: Exception) -> web.Response:
     if isinstance(error, web.HTTPException | ConnectionResetError):
         raise error
@@ -302,14 +256,14 @@ def _explain(path: str, error: Exception) -> web.Response:
         logger.info("%s refused: %s", path, error.message)
         return _error(error.status, error.message, error.retry_after_seconds, error.reason)
     if isinstance(error, TimeoutError):
-        return _error(HTTPStatus.GATEWAY_TIMEOUT, "not answered in time", _RETRY_SECONDS)
+        return _error(HTTPStatus.GATEWAY_TIMEOUT, "not answered in time", RETRY_SECONDS)
     if isinstance(error, KubeError):
         logger.warning("%s: the API server could not be asked: code %d", path, error.code)
-        wait = error.retry_after or _RETRY_SECONDS
+        wait = error.retry_after or RETRY_SECONDS
         return _error(HTTPStatus.SERVICE_UNAVAILABLE, "the API server could not be asked", wait)
     place = "".join(traceback.format_tb(error.__traceback__))
     logger.error("%s failed with %s at\n%s", path, type(error).__name__, place)
-    return _error(HTTPStatus.INTERNAL_SERVER_ERROR, "the operator failed", _RETRY_SECONDS)
+    return _error(HTTPStatus.INTERNAL_SERVER_ERROR, "the operator failed", RETRY_SECONDS)
 
 
 def _error(
@@ -334,6 +288,6 @@ def _error(
     return web.Response(
         status=status,
         text=body.model_dump_json(by_alias=True),
-        content_type=_JSON,
+        content_type=JSON,
         headers=headers,
     )

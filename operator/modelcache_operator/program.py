@@ -47,6 +47,8 @@ from modelcache_operator.kopf_app import KopfInformer
 from modelcache_operator.leading import Term
 from modelcache_operator.peer_credentials import PeerCredentials
 from modelcache_operator.peering import Peering, PeeringSettings
+from modelcache_operator.pod_authentication import PodAuthenticator
+from modelcache_operator.pod_door import PodDoor
 from modelcache_operator.policy_files import PolicyFiles
 from modelcache_operator.ports.authority import AuthorityDamagedError
 from modelcache_operator.ports.manifests import Manifests
@@ -194,17 +196,26 @@ class _Program:
             clock=monotonic,
             settings=PeeringSettings(config.peer_topology),
         )
+        service = GrantService(
+            world,
+            self._manifests,
+            self._sources,
+            peering=peering if config.peers else None,
+            slots=self._slots,
+            on_adopted=self._on_adopted,
+            on_source_missing=self._on_source_missing,
+        )
+        callers = KubeCallers(self._kube)
+        pods = PodDoor(
+            service,
+            PodAuthenticator(callers, account, clock=monotonic),
+            world,
+            clock=monotonic,
+            is_open=config.grants_for_pods,
+        )
         server = GrantsServer(
-            GrantService(
-                world,
-                self._manifests,
-                self._sources,
-                peering=peering if config.peers else None,
-                slots=self._slots,
-                on_adopted=self._on_adopted,
-                on_source_missing=self._on_source_missing,
-            ),
-            Authenticator(KubeCallers(self._kube), world, account, clock=monotonic),
+            service,
+            Authenticator(callers, world, account, clock=monotonic),
             world,
             clock=monotonic,
             observe=self._metrics.grant_answer,
@@ -212,7 +223,8 @@ class _Program:
         )
         context = await _until_it_works(certificate.ensure, "the serving certificate")
         bind = config.grants_bind
-        port = await _listen(server.start(bind.host, bind.port, context), "--grants-bind")
+        start = server.start(bind.host, bind.port, context, pods.routes)
+        port = await _listen(start, "--grants-bind")
         _log.info("grants on port %d", port)
         self._is_serving_grants = True
         try:

@@ -63,14 +63,20 @@ class _Opened:
 
 
 class HttpGrants:
-    """The port. One version's pages are asked for one after another."""
+    """The port. One version's pages are asked for one after another.
+
+    `path` is where grants are asked for: agents and single pods have doors of their own.
+    """
 
     def __init__(
         self,
         http: OperatorHttp,
         book: PeerBook | None = None,
         now: Callable[[], float] = boot_seconds,
+        *,
+        path: str = PATH_GRANTS,
     ) -> None:
+        self._path = path
         self._http = http
         self._book = book
         self._now = now
@@ -191,7 +197,7 @@ class HttpGrants:
         query = GrantQuery(uid=uid, offset=offset, peers=peers, slot=slot)
         request = GrantRequest(entries=(query,))
         body = request.model_dump_json(by_alias=True, exclude_none=True).encode()
-        _status, document = await self._http.post(PATH_GRANTS, body)
+        _status, document = await self._http.post(self._path, body)
         try:
             grant = GrantResponse.model_validate(document).grants[0]
         except (ValidationError, IndexError) as error:

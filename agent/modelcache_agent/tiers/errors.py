@@ -2,6 +2,7 @@
 
 StoreError
 ├── StoreRefusedError    it must not be used at all: another agent, another format, foreign files
+│   └── StoreInUseError  another process uses it now
 └── BlobMissingError     a file that was to be reused is not there (any more): fetch it
 """
 
@@ -14,6 +15,10 @@ class StoreError(Exception):
 
 class StoreRefusedError(StoreError):
     """The process must not start on this store."""
+
+
+class StoreInUseError(StoreRefusedError):
+    """Another process uses the store; it may end."""
 
 
 class BlobMissingError(StoreError):

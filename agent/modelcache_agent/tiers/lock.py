@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from modelcache_agent.tiers.errors import StoreRefusedError
+from modelcache_agent.tiers.errors import StoreInUseError
 
 
 class StoreLock:
@@ -21,7 +21,7 @@ class StoreLock:
         self._fd = -1
 
     def acquire(self) -> None:
-        """Take the lock at once. Raises StoreRefusedError if another process holds it."""
+        """Take the lock at once. Raises StoreInUseError if another process holds it."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(self._path, flags, 0o600)
         try:
@@ -29,7 +29,7 @@ class StoreLock:
         except BlockingIOError:
             owner = os.pread(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(fd)
-            raise StoreRefusedError(
+            raise StoreInUseError(
                 f"the store {self._path.parent} is in use by another agent (process {owner}): "
                 "run one agent per store"
             ) from None

@@ -81,16 +81,18 @@ def wait_for_model(volume: Path, timeout: float | None, around: Surroundings) ->
             return EXIT_NO_VOLUME
         if (volume / VOLUME_MODEL_FOLDER).is_dir():
             size = f"  {format_bytes(progress.size_bytes)}" if progress.size_bytes else ""
-            around.print_line(_line(seconds, f"{progress.cache} is ready{size}"))
+            around.print_line(format_line(seconds, f"{progress.cache} is ready{size}"))
             return EXIT_READY
         if progress.state is VolumeState.REFUSED:
-            around.print_line(_line(seconds, f"{progress.cache} is refused: {progress.message}"))
+            around.print_line(
+                format_line(seconds, f"{progress.cache} is refused: {progress.message}")
+            )
             return EXIT_REFUSED
         if timeout is not None and seconds >= timeout:
-            around.print_line(_line(seconds, f"given up: {describe(progress)}"))
+            around.print_line(format_line(seconds, f"given up: {describe(progress)}"))
             return EXIT_TIMEOUT
         if progress != told or now - told_at >= _REMIND_SECONDS:
-            around.print_line(_line(seconds, describe(progress)))
+            around.print_line(format_line(seconds, describe(progress)))
             told, told_at = progress, now
         around.sleep(_LOOK_SECONDS)
 
@@ -116,7 +118,8 @@ def describe(progress: VolumeProgress) -> str:
     return f"{progress.cache} {progress.state.lower()}{reason}{message}"
 
 
-def _line(seconds: float, text: str) -> str:
+def format_line(seconds: float, text: str) -> str:
+    """One line of the log; hostile text cannot break out of it."""
     minutes, rest = divmod(int(seconds), _MINUTE)
     safe = "".join(letter if letter.isprintable() else "?" for letter in text)
     return f"{f'{minutes}m{rest:02d}s' if minutes else f'{rest}s':>7}  {safe}"

@@ -15,6 +15,9 @@ from modelcache_api.names import (
     PATH_CERTIFICATES,
     PATH_FILES,
     PATH_GRANTS,
+    PATH_POD_FILES,
+    PATH_POD_GRANTS,
+    PATH_POD_VERSIONS,
     PATH_PROPOSALS,
     PATH_SLOTS,
     Condition,
@@ -26,7 +29,12 @@ from modelcache_operator.ports.world import ObservedWorld
 from modelcache_operator.slots import ScopeUse
 
 _BUCKETS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
-_KNOWN_PATHS = frozenset({PATH_CERTIFICATES, PATH_FILES, PATH_GRANTS, PATH_PROPOSALS, PATH_SLOTS})
+_KNOWN_PATHS = frozenset(
+    {
+        *(PATH_CERTIFICATES, PATH_FILES, PATH_GRANTS, PATH_PROPOSALS, PATH_SLOTS),
+        *(PATH_POD_FILES, PATH_POD_GRANTS, PATH_POD_VERSIONS),
+    }
+)
 
 
 class OperatorMetrics:
@@ -65,7 +73,10 @@ class OperatorMetrics:
             named.WATCH_EVENTS, "Events of the watches.", ["kind"], registry=self.registry
         )
         self._answers = Counter(
-            named.GRANT_ANSWERS, "Answers to agents.", ["path", "code"], registry=self.registry
+            named.GRANT_ANSWERS,
+            "Answers to agents and pods.",
+            ["path", "code"],
+            registry=self.registry,
         )
         leader = Gauge(named.IS_LEADER, "1 while this replica leads.", registry=self.registry)
         leader.set_function(lambda: float(is_leader()))
@@ -91,7 +102,7 @@ class OperatorMetrics:
         self._events.labels(kind).inc()
 
     def grant_answer(self, path: str, code: int) -> None:
-        """One answer to an agent. Anybody may ask for any path, so others are one."""
+        """One answer to an agent or pod. Anybody may ask for any path, so others are one."""
         known = path if path in _KNOWN_PATHS else "other"
         self._answers.labels(known, str(HTTPStatus(code).value)).inc()
 

@@ -106,4 +106,4 @@ async def test_a_flood_of_tokens_does_not_reach_the_api_server(authenticator, ca
 
 async def test_tokens_are_kept_as_hashes_only(authenticator):
     await authenticator.authenticate("Bearer good")
-    assert "good" not in repr(vars(authenticator._accepted))
+    assert "good" not in repr(vars(authenticator._reviews._accepted))
