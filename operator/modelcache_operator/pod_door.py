@@ -205,6 +205,12 @@ class PodDoor:
             )
         return grant.model_copy(update={"files": tuple(map(_through_this_door, grant.files))})
 
+    async def _read(self, caller: PodCaller, uid: Uid, number: int) -> bytes:
+        found = self._find(caller, uid)
+        if isinstance(found, WireError):
+            raise FileRefusedError(found)
+        return await self._service.read_version_file(*found, number)
+
     def _find(self, caller: PodCaller, uid: Uid) -> tuple[EntrySpec, ModelVersionView] | WireError:
         """The version, and what its entry would be; or why the pod may not read it."""
         version = self._world.model_version(uid)

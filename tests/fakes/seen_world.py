@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheNodeStatus, EntrySpec
 from modelcache_operator.decide.world import (
     CacheNodeView,
+    ModelCacheView,
     ModelVersionView,
     NodeName,
     NodeView,
+    ObjectKey,
     Uid,
     Unreadable,
 )
@@ -24,6 +26,7 @@ class SeenWorld:
         self.nodes: dict[str, NodeView] = {}
         self.cache_nodes: dict[str, CacheNodeView] = {}
         self.versions: dict[str, ModelVersionView] = {}
+        self.caches: dict[ObjectKey, ModelCacheView] = {}
 
     def add_node(self, name: str, uid: str, entries: Sequence[EntrySpec] = ()) -> None:
         self.nodes[name] = NodeView(NodeName(name), Uid(uid), {})
@@ -40,6 +43,12 @@ class SeenWorld:
 
     def model_version(self, uid: Uid) -> ModelVersionView | None:
         return self.versions.get(uid)
+
+    def model_version_named(self, key: ObjectKey) -> ModelVersionView | None:
+        return next((one for one in self.versions.values() if one.key == key), None)
+
+    def model_cache(self, key: ObjectKey) -> ModelCacheView | None:
+        return self.caches.get(key)
 
     def nodes_of_entry(self, uid: Uid) -> list[CacheNodeView]:
         return [node for node in self.cache_nodes.values() if node.spec.find_entry(uid)]

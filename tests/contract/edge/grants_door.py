@@ -7,24 +7,32 @@ import json
 import secrets
 import ssl
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
 from blake3 import blake3
 
+from builders import make_condition
 from fakes.seen_world import SeenWorld
 from fakes.source_world import FakeKeyedData, make_sources, make_version
 from modelcache_api.v1alpha1.cache_node import EntrySpec
+from modelcache_api.v1alpha1.model_version import ModelVersionStatus
 from modelcache_operator.adapters.authority_store import KubeAuthorityStore
 from modelcache_operator.adapters.callers import KubeCallers
 from modelcache_operator.adapters.manifest_store import ConfigMapManifests
 from modelcache_operator.decide.grant_access import AgentAccount
-from modelcache_operator.decide.world import Uid
+from modelcache_operator.decide.world import ObjectKey, Uid
 from modelcache_operator.grant_authentication import AuthenticationSettings, Authenticator
 from modelcache_operator.grants import GrantService
 from modelcache_operator.grants_server import GrantsServer, ServerSettings
+from modelcache_operator.pod_authentication import PodAuthenticator
+from modelcache_operator.pod_door import PodDoor
 from modelcache_operator.serving_certificate import ServingCertificate
+
+# What the API server said is believed for moments, so that tests need not wait.
+BRIEFLY = AuthenticationSettings(token_seconds=0.5, refused_seconds=0, pod_seconds=0.1)
 
 
 class Door:
@@ -38,6 +46,7 @@ class Door:
         self.manifests = ConfigMapManifests(kube, system)
         self.adopted: list[Uid] = []
         self.answers: list[tuple[str, int]] = []
+        self.is_open_for_pods = True
         self._bucket = bucket
         self._kube = kube
         self._system = system
@@ -50,16 +59,25 @@ class Door:
         certificate = ServingCertificate(authority, ["127.0.0.1"], now=lambda: datetime.now(UTC))
         tls = await certificate.ensure()
         pair = await authority.read()
-        self._trust = ssl.create_default_context(cadata=pair.current.certificate.decode())
+        self.authority = pair.current.certificate.decode()
+        self._trust = ssl.create_default_context(cadata=self.authority)
         authenticator = Authenticator(
             KubeCallers(self._kube),
             self.world,
             AgentAccount(self._system, "modelcache-agent"),
             clock=time.monotonic,
-            settings=AuthenticationSettings(token_seconds=0.5, refused_seconds=0, pod_seconds=0.1),
+            settings=BRIEFLY,
         )
         service = GrantService(
             self.world, self.manifests, self.sources, on_adopted=self.adopted.append
+        )
+        callers, agents = KubeCallers(self._kube), AgentAccount(self._system, "modelcache-agent")
+        pods = PodDoor(
+            service,
+            PodAuthenticator(callers, agents, clock=time.monotonic, settings=BRIEFLY),
+            self.world,
+            clock=time.monotonic,
+            is_open=self.is_open_for_pods,
         )
         self._server = GrantsServer(
             service,
@@ -69,7 +87,7 @@ class Door:
             settings=settings,
             observe=lambda *answer: self.answers.append(answer),
         )
-        self._port = await self._server.start("127.0.0.1", 0, tls)
+        self._port = await self._server.start("127.0.0.1", 0, tls, pods.routes)
 
     async def reopen(self, settings: ServerSettings) -> None:
         assert self._server is not None
@@ -111,10 +129,31 @@ class Door:
                 text = await answer.text()
                 return answer.status, json.loads(text), dict(answer.headers)
 
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self._port}"
+
+    def make_ready(self, entry: EntrySpec, namespace: str, name: str, **status: Any) -> None:
+        """The version of this entry is what the name stands for, and Ready."""
+        ready = make_condition("Resolved")
+        known = {"source_digest": entry.source_digest, "size_bytes": entry.size_bytes}
+        version = self.world.versions[entry.uid]
+        self.world.versions[entry.uid] = replace(
+            version,
+            key=ObjectKey(namespace, name),
+            status=ModelVersionStatus(**{**known, "conditions": (ready,), **status}),
+        )
+
     async def get_health(self) -> int:
         async with aiohttp.ClientSession() as session:
             url = f"https://127.0.0.1:{self._port}/healthz"
             async with session.get(url, ssl=self._trust) as answer:
+                return answer.status
+
+    async def get(self, path: str, token: str) -> int:
+        """The status of a GET."""
+        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session:
+            async with session.get(f"{self.url}{path}", ssl=self._trust) as answer:
                 return answer.status
 
     async def ask(self, token: str | None, *uids: str, **page: int) -> tuple[int, Any]:
