@@ -13,7 +13,16 @@ from modelcache_testbed.product import Product
 
 UNTIL = "Restart the agents"
 # As a team would live through it; each leaves the product as the next one wants it.
-STORY = ("pods", "libraries", "namespaces", "refusals", "restarts", "node_life", "uninstall")
+STORY = (
+    "pods",
+    "libraries",
+    "namespaces",
+    "get",
+    "refusals",
+    "restarts",
+    "node_life",
+    "uninstall",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -20,7 +20,14 @@ from modelcache_api.manifest import (
     make_content_manifest,
     make_source_manifest,
 )
-from modelcache_api.names import PATH_GRANTS, PATH_PROPOSALS, PATH_SLOTS
+from modelcache_api.names import (
+    PATH_GRANTS,
+    PATH_POD_GRANTS,
+    PATH_POD_VERSIONS,
+    PATH_PROPOSALS,
+    PATH_SLOTS,
+)
+from modelcache_api.pod_wire import PodVersion, PodVersionRequest
 from modelcache_api.wire import (
     Grant,
     GrantedFile,
@@ -41,6 +48,9 @@ class GrantedVersion:
     etag: str = "v1"
     knows_content: bool = False
     adopted: str | None = None
+    pin: str | None = None
+    # In place of the sum of its files.
+    sized_as: int | None = None
     error: WireError | None = None
     ca_bundle: str | None = None
     # Of proposals.
@@ -67,6 +77,8 @@ class GrantsServer:
 
     url_of: Callable[[str, str], str]
     versions: dict[str, GrantedVersion] = field(default_factory=dict)
+    # What single pods may ask for by name: uids.
+    names: dict[str, str] = field(default_factory=dict)
     page_files: int = 500
     lifetime_seconds: float = 3600.0
     failing_status: int | None = None
@@ -140,6 +152,23 @@ class GrantsServer:
             pieces=content.pieces if content else (),
         )
 
+    def name(self, asked: PodVersionRequest) -> PodVersion:
+        uid = self.names.get(asked.model_version or asked.model_cache or "")
+        if uid is None:
+            error = WireError(reason="ModelVersionNotFound", message="there is no such version")
+            return PodVersion(error=error)
+        version = self.versions[uid]
+        if version.error is not None:
+            return PodVersion(error=version.error)
+        return PodVersion(
+            uid=uid,
+            namespace="search",
+            name=asked.model_version or "stable",
+            source_digest=version.source.digest,
+            content_digest=version.content_digest if version.knows_content else version.pin,
+            size_bytes=version.sized_as or version.source.size_bytes,
+        )
+
     def adopt(self, proposal: Proposal) -> ProposalResponse:
         version = self.versions[proposal.uid]
         if version.refusal is not None:
@@ -171,7 +200,11 @@ class _Handler(BaseHTTPRequestHandler):
         world.callers.append(self.client_address[1])
         if world.failing_status is not None:
             self._answer(world.failing_status, world.failing_body)
-        elif self.path == PATH_GRANTS:
+        elif self.path == PATH_POD_VERSIONS:
+            named = world.name(PodVersionRequest.model_validate_json(body))
+            answer = named.model_dump_json(by_alias=True, exclude_none=True).encode()
+            self._answer(409 if named.error else 200, answer)
+        elif self.path in {PATH_GRANTS, PATH_POD_GRANTS}:
             asked = GrantRequest.model_validate_json(body)
             grants = tuple(world.grant(q.uid, q.offset, q.limit) for q in asked.entries)
             self._answer(200, GrantResponse(grants=grants).model_dump_json(by_alias=True).encode())

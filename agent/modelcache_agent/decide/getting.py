@@ -10,9 +10,15 @@ from modelcache_agent.decide.world import Held
 from modelcache_api.names import Reason
 from modelcache_api.pod_wire import PodVersion
 
-# The operator has said no, and asking again changes nothing.
+# Asking again changes nothing; what may have been damaged on its way was fetched twice already.
 _FINAL: Final = frozenset(
-    {Reason.GRANT_REFUSED, Reason.UNSAFE_KEY, Reason.NOT_A_MODEL, Reason.INSUFFICIENT_SPACE}
+    {
+        Reason.GRANT_REFUSED,
+        Reason.UNSAFE_KEY,
+        Reason.NOT_A_MODEL,
+        Reason.DIGEST_MISMATCH,
+        Reason.INSUFFICIENT_SPACE,
+    }
 )
 _SEE_VERSION: Final = "see `kubectl describe modelversion`"
 _CURES: Final = {

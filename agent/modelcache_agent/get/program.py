@@ -111,8 +111,6 @@ OPTIONS: Final = (
 
 def main(arguments: Sequence[str]) -> int:
     """Get and tell."""
-    set_up_logging("warning")
-    os.umask(0o022)
     try:
         values = read_options(_PROGRAM, OPTIONS, arguments, os.environ)
         asked = read_name(values["model_version"], values["cache"])
@@ -120,6 +118,9 @@ def main(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         _print_line(f"modelcache-agent get: {error}")
         return EXIT_USAGE
+    set_up_logging("warning")
+    # Users of other containers read what is made here.
+    os.umask(0o022)
     return asyncio.run(_run(asked, values))
 
 

@@ -74,6 +74,11 @@ class Product:
         say(f"tutorial, {title}: {time.monotonic() - started:.1f} s")
         return self.said[title]
 
+    def follow_page(self, page: Path) -> str:
+        """Run all commands of another page that continues the tutorial; what they print."""
+        sections = read_sections(page.read_text())
+        return "".join(section.run(self._environment()) for section in sections)
+
     def _describe(self) -> str:
         """Return what people would look at first when something does not go on."""
         looks = (

@@ -91,3 +91,31 @@ async def entry(door, agent):
     own = await door.add_version(MODEL)
     door.world.add_node(agent.name, agent.uid, [own])
     return own
+
+
+@pytest.fixture(scope="module")
+def tenants(cluster):
+    names = [f"{name}-{secrets.token_hex(3)}" for name in ("search", "payments")]
+    for name in names:
+        cluster.create_namespace(name)
+    yield names
+    for name in names:
+        cluster.delete_namespace(name)
+
+
+@pytest.fixture
+def make_pod(cluster, tmp_path):
+    """Credentials of a pod, on a node or (None) on none."""
+
+    def make(namespace, node=None):
+        folder, app = tmp_path / secrets.token_hex(4), f"trainer-{secrets.token_hex(3)}"
+        if node is None:
+            return cluster.service_account_kubeconfig(namespace, "default", folder, app=app)
+        return cluster.agent_credentials(node, namespace, "default", folder, app=app)
+
+    return make
+
+
+@pytest.fixture
+def pod(make_pod, tenants):
+    return make_pod(tenants[0])

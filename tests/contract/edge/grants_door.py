@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 import ssl
@@ -12,9 +11,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
-from blake3 import blake3
 
 from builders import make_condition
+from fakes.fetch_world import content_of
 from fakes.seen_world import SeenWorld
 from fakes.source_world import FakeKeyedData, make_sources, make_version
 from modelcache_api.v1alpha1.cache_node import EntrySpec
@@ -106,7 +105,7 @@ class Door:
             self._bucket.put(f"{prefix}/{path}", body)
         version = make_version(
             f"s3://{self._bucket.name}/{prefix}",
-            endpoint=self._bucket.store.endpoint,
+            endpoint=spec.pop("endpoint", self._bucket.store.endpoint),
             secret="store",
             uid=f"uid-{prefix}",
             **spec,
@@ -152,9 +151,12 @@ class Door:
 
     async def get(self, path: str, token: str) -> int:
         """The status of a GET."""
-        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session:
-            async with session.get(f"{self.url}{path}", ssl=self._trust) as answer:
-                return answer.status
+        headers = {"Authorization": f"Bearer {token}"}
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.get(f"{self.url}{path}", ssl=self._trust) as answer,
+        ):
+            return answer.status
 
     async def ask(self, token: str | None, *uids: str, **page: int) -> tuple[int, Any]:
         queries = [{"uid": uid, **page} for uid in uids]
@@ -188,9 +190,10 @@ def propose(entry, files=MODEL, **more):
         {
             "path": path,
             "sizeBytes": len(body),
-            "sha256": hashlib.sha256(body).hexdigest(),
-            "pieces": [blake3(body).hexdigest()],
+            "sha256": content.sha256,
+            "pieces": content.pieces,
         }
         for path, body in files.items()
+        for content in (content_of(path, body),)
     ]
     return {"uid": entry.uid, "sourceDigest": entry.source_digest, "files": rows} | more

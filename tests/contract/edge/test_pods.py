@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import secrets
 import urllib.request
 from dataclasses import replace
 
@@ -21,40 +20,12 @@ VERSIONS, GRANTS = "/v1/pod/versions", "/v1/pod/grants"
 ASK = {"modelVersion": "minilm-v1"}
 
 
-@pytest.fixture(scope="module")
-def tenants(cluster):
-    names = [f"{name}-{secrets.token_hex(3)}" for name in ("search", "payments")]
-    for name in names:
-        cluster.create_namespace(name)
-    yield names
-    for name in names:
-        cluster.delete_namespace(name)
-
-
-@pytest.fixture
-def make_pod(cluster, tmp_path):
-    """Credentials of a pod, on a node or (None) on none."""
-
-    def make(namespace, node=None):
-        folder, app = tmp_path / secrets.token_hex(4), f"trainer-{secrets.token_hex(3)}"
-        if node is None:
-            return cluster.service_account_kubeconfig(namespace, "default", folder, app=app)
-        return cluster.agent_credentials(node, namespace, "default", folder, app=app)
-
-    return make
-
-
 @pytest.fixture
 async def ready(door, tenants):
     """A Ready version of the first tenant."""
     entry = await door.add_version(MODEL)
     door.make_ready(entry, tenants[0], "minilm-v1")
     return entry
-
-
-@pytest.fixture
-def pod(make_pod, tenants):
-    return make_pod(tenants[0])
 
 
 def token_of(credentials):
