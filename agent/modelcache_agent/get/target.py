@@ -83,6 +83,8 @@ class Target:
             raise StoreRefusedError(f"{digest} is not in the target any more: run get again")
         if describe_tree_fault(self.model, stored.files) is not None:
             self._swap_in(stored)
+        # Also what a kill after the last rename has left.
+        remove_anything(self._building)
         note = {"asked": asked, "contentDigest": digest}
         if self._read_note() != note:
             write_atomically(self._note, json.dumps(note).encode())
@@ -111,7 +113,7 @@ class Target:
             )
 
     def _swap_in(self, stored: StoredVersion) -> None:
-        building = self._hidden / "building"
+        building = self._building
         remove_anything(building)
         building.mkdir(mode=DIRECTORY_MODE)
         build_tree(building / _MODEL, stored.files, self.store.blobs)
@@ -119,7 +121,6 @@ class Target:
             self.model.rename(building / "before")
         (building / _MODEL).rename(self.model)
         sync_directory(self._root)
-        remove_anything(building)
 
     def _drop_all_but(self, stored: StoredVersion) -> None:
         for other in list(self.store.catalog):
@@ -127,6 +128,10 @@ class Target:
                 self.store.remove(other.digest)
         for folder in list(self.store.layout.partial.iterdir()):
             self.store.drop_partial(folder.name)
+
+    @property
+    def _building(self) -> Path:
+        return self._hidden / "building"
 
     @property
     def _note(self) -> Path:

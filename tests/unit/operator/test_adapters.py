@@ -355,8 +355,9 @@ class TestMetrics:
         for number in range(50):
             metrics.grant_answer(f"/{number}", 404)
         metrics.grant_answer("/v1/grants", 200)
+        metrics.grant_answer("/v1/pod/grants", 200)
         text = metrics.render().decode()
-        assert text.count("modelcache_operator_grant_answers_total{") == 2
+        assert text.count("modelcache_operator_grant_answers_total{") == 3
 
 
 class TestLogs:

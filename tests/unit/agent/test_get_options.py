@@ -1,0 +1,42 @@
+"""The page of `modelcache-agent get` names each option with its default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from modelcache_agent.config import ConfigError
+from modelcache_agent.get.program import OPTIONS, read_name
+
+PAGE = Path(__file__).parents[3] / "docs" / "get.md"
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_the_page_has_the_option_and_its_default(option):
+    page = PAGE.read_text()
+    rows = [row for row in page.splitlines() if row.startswith("|")]
+    spelling = "NAME" if option.is_positional else option.spelling
+    (row,) = [row for row in rows if f"`{spelling}`" in row]
+    default = (option.default or "").removeprefix("/var/run/secrets/modelcache/")
+    assert default in row
+
+
+@pytest.mark.parametrize(
+    ("given", "cache", "read"),
+    [
+        ("m1", None, (None, "m1", None)),
+        ("search/m1", None, ("search", "m1", None)),
+        (None, "c1", (None, None, "c1")),
+        (None, "search/c1", ("search", None, "c1")),
+    ],
+)
+def test_a_name_may_have_its_namespace_before_it(given, cache, read):
+    asked = read_name(given, cache)
+    assert (asked.namespace, asked.model_version, asked.model_cache) == read
+
+
+@pytest.mark.parametrize("given", ["/m1", "search/", "a/b/c"])
+def test_what_is_no_name_is_refused(given):
+    with pytest.raises(ConfigError, match="is no name"):
+        read_name(given, None)
