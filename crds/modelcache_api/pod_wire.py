@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Digest
 from modelcache_api.wire import Uid, WireError
 
-Name = Annotated[str, Field(min_length=1, max_length=253)]
+Name = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 
 
 class PodVersionRequest(ApiModel):

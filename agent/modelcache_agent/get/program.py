@@ -134,10 +134,12 @@ def read_name(model_version: str | None, cache: str | None) -> PodVersionRequest
     if given is None or (model_version and cache):
         raise ConfigError("give the name of one ModelVersion, or of one ModelCache with --cache")
     namespace, slash, name = given.rpartition("/")
-    if not name or "/" in namespace or bool(slash) != bool(namespace):
-        raise ConfigError(f"{given!r} is no name: write minilm-v1 or search/minilm-v1")
     kind = "model_version" if model_version else "model_cache"
-    return PodVersionRequest(namespace=namespace or None, **{kind: name})
+    try:
+        return PodVersionRequest(namespace=namespace if slash else None, **{kind: name})
+    except ValueError:
+        message = f"{given[:80]!r} is no name: write minilm-v1 or search/minilm-v1"
+        raise ConfigError(message) from None
 
 
 def _check_files(authority: Path, token: Path) -> None:

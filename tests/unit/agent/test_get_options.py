@@ -36,7 +36,7 @@ def test_a_name_may_have_its_namespace_before_it(given, cache, read):
     assert (asked.namespace, asked.model_version, asked.model_cache) == read
 
 
-@pytest.mark.parametrize("given", ["/m1", "search/", "a/b/c"])
+@pytest.mark.parametrize("given", ["/m1", "search/", "a/b/c", "m" * 300, "M1", "m1\n", "-m"])
 def test_what_is_no_name_is_refused(given):
     with pytest.raises(ConfigError, match="is no name"):
         read_name(given, None)
