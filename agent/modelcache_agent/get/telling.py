@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Final
 
 from modelcache_agent.fetch import Progress
-from modelcache_agent.volume.progress import VolumeProgress
 from modelcache_agent.volume.wait import describe, format_line
 from modelcache_api.names import EntryState, Reason, VolumeState
+from modelcache_api.volume_progress import VolumeProgress
 
 _LEAST_SECONDS: Final = 2.0
 # A log that says nothing looks hung.
