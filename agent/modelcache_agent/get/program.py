@@ -20,6 +20,7 @@ from typing import Any, Final
 from modelcache_agent.adapters.http_grants import HttpGrants
 from modelcache_agent.adapters.http_pod_versions import ask_for_version
 from modelcache_agent.adapters.operator_http import OperatorHttp
+from modelcache_agent.adapters.system_clock import SystemClock
 from modelcache_agent.config import (
     MOST_STREAMS,
     ConfigError,
@@ -35,11 +36,14 @@ from modelcache_agent.config import (
 )
 from modelcache_agent.decide.bandwidth import Bandwidth
 from modelcache_agent.decide.getting import Patience, name_cure
-from modelcache_agent.fetch import FetchConfig, FetchEngine
+from modelcache_agent.fetch import FetchConfig, FetchEngine, SourceGate
+from modelcache_agent.fetch.clock import SystemClock as FetchClock
 from modelcache_agent.get.getter import Getter
 from modelcache_agent.get.target import Target
 from modelcache_agent.get.telling import Teller
 from modelcache_agent.log import set_up_logging
+from modelcache_agent.peers.waiting import GrantQueue
+from modelcache_agent.slots import SlotKeeper
 from modelcache_agent.tiers.errors import StoreError, StoreInUseError, describe_error
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.transfers import TransferFailedError, Transfers
@@ -192,13 +196,19 @@ async def _get(asked: PodVersionRequest, values: dict[str, Any], teller: Teller)
         )
         stack.push_async_callback(http.close)
         grants = HttpGrants(http, path=PATH_POD_GRANTS)
-        engine = await stack.enter_async_context(FetchEngine(grants, _fetch_config(values)))
+        clock, fetch_clock = SystemClock(), FetchClock()
+        gate = SourceGate(fetch_clock, clock.monotonic)
+        engine = await stack.enter_async_context(
+            FetchEngine(grants, _fetch_config(values), fetch_clock, gate=gate)
+        )
+        # A pod is granted no source that a limit covers, so neither of the two has to wait.
+        queue, slots = GrantQueue(grants, None, clock), SlotKeeper(grants, gate, clock)
         getter = Getter(
             asked=f"{kind}/{asked.model_cache or asked.model_version}",
             ask=partial(ask_for_version, http, asked),
             target=target,
             thread=thread,
-            transfers=Transfers(grants, engine, target.store, thread),
+            transfers=Transfers(grants, engine, target.store, thread, queue, slots),
             teller=teller,
             patience=patience,
         )

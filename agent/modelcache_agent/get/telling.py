@@ -57,7 +57,7 @@ class Teller:
         if now - self._told_at >= (_REMIND_SECONDS if text == self._told else _LEAST_SECONDS):
             self.say(text)
 
-    def on_state(self, _state: EntryState) -> None:
+    def on_state(self, _state: EntryState, _message: str) -> None:
         """Only agents that wait for each other have states to tell."""
 
     def note_progress(self) -> None:
