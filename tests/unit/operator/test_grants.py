@@ -16,7 +16,7 @@ from modelcache_api.manifest import (
 )
 from modelcache_api.names import Reason
 from modelcache_api.v1alpha1.cache_node import EntrySpec
-from modelcache_api.wire import GrantQuery, GrantRequest, Proposal, ProposedFile
+from modelcache_api.wire import GrantQuery, GrantRequest, Proposal, ProposedFile, SlotQuery
 from modelcache_operator.decide.grant_access import Caller
 from modelcache_operator.decide.world import NodeName, ObjectKey, Uid, Unreadable
 from modelcache_operator.grants import FileRefusedError, GrantService
@@ -216,3 +216,21 @@ async def test_whoever_misses_the_list_of_files_has_it_looked_for():
     answer = await service.grant(CALLER, GrantRequest(entries=(GrantQuery(uid=VERSION),)))
     assert answer.grants[0].error.reason == Reason.RESOLVING
     assert missed == [VERSION]
+
+
+class Limited:
+    """A limit covers everything; nobody may ask for a slot."""
+
+    def covers(self, version):
+        return True
+
+
+@pytest.mark.parametrize("slot", [None, SlotQuery(asked_at=1.0, wants=True)])
+async def test_a_source_under_a_limit_is_not_granted_to_a_pod_whatever_it_asks_for(slot):
+    service = GrantService(SeenWorld(), Kept(), Signer(), slots=Limited())
+    entry = EntrySpec(uid=VERSION, source_digest=SOURCE.digest, size_bytes=9)
+    query = GrantQuery(uid=VERSION, slot=slot)
+    grant = await service.grant_version(entry, make_version(), query, 500)
+    assert grant.files == ()
+    assert grant.error.reason == "Throttled"
+    assert "agents alone can keep to it" in grant.error.message
