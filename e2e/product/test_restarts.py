@@ -15,9 +15,10 @@ from modelcache_testbed.programs import kubectl
 pytestmark = pytest.mark.nodes
 
 FETCHED = "modelcache_agent_fetch_network_bytes_total"
+# Nobody listens before the end: a full pipe would stop the readers.
 READ = """
 rm -f /tmp/stop
-until [ -e /tmp/stop ]; do sha256sum < $MODELCACHE_PATH/vocab.txt || echo FAILED; done
+until [ -e /tmp/stop ]; do sha256sum < $MODELCACHE_PATH/vocab.txt || echo FAILED; done | sort -u
 """
 LABELS = '{.metadata.name} {.metadata.labels}{"\\n"}'
 
