@@ -132,6 +132,20 @@ class Condition(StrEnum):
     SOURCE_CURRENT = "SourceCurrent"
 
 
+class Scheme(StrEnum):
+    """Schemes of a ModelVersion's source. Written by users, read by the operator."""
+
+    S3 = "s3"
+    HUB = "hf"
+    HTTPS = "https"
+    HTTP = "http"
+
+    @property
+    def prefix(self) -> str:
+        """What a URI of the scheme begins with."""
+        return f"{self}://"
+
+
 class Tier(StrEnum):
     """Where an agent can hold a version. Also the values of node labels, in lower case."""
 

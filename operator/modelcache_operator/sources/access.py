@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Generic, Never, TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -19,6 +20,7 @@ from modelcache_operator.ports.keyed_data import (
 )
 from modelcache_operator.ports.sources import SourceError
 
+_C = TypeVar("_C")
 _MAX_VALUE_LENGTH: Final = 8192
 
 
@@ -32,36 +34,45 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Access(Generic[_C]):
     """How to authenticate, and whom to trust. No credentials means anonymous.
 
     `revision` changes whenever Secret or bundle may have.
     """
 
-    credentials: Credentials | None = None
+    credentials: _C | None = field(default=None, repr=False)
     ca_bundle: str | None = None
     revision: tuple[str, ...] = ()
 
 
-async def read_access(reader: KeyedDataReader, version: ModelVersionView) -> Access:
-    """The access that the version's source names.
+async def read_access(
+    reader: KeyedDataReader, version: ModelVersionView, parse: Callable[[KeyedData, str], _C]
+) -> Access[_C]:
+    """The access that the version's source names. `parse` takes a Secret's data and its name.
 
     Raises:
         SourceError: SecretNotFound, SecretInvalid or CABundleInvalid.
     """
-    source = version.spec.source
-    namespace = version.key.namespace
-    credentials, ca_bundle = None, None
-    revision: list[str] = []
-    if source.credentials_secret_ref is not None:
-        data = await read_secret(reader, namespace, source.credentials_secret_ref)
-        credentials = parse_credentials(data, source.credentials_secret_ref.name)
-        revision.append(f"secret:{data.revision}")
-    if source.ca_bundle_ref is not None:
-        data = await read_bundle(reader, namespace, source.ca_bundle_ref)
-        ca_bundle = parse_bundle(data, source.ca_bundle_ref)
-        revision.append(f"bundle:{data.revision}")
-    return Access(credentials, ca_bundle, tuple(revision))
+    trust = await read_trust(reader, version)
+    secret = version.spec.source.credentials_secret_ref
+    if secret is None:
+        return Access(None, trust.ca_bundle, trust.revision)
+    data = await read_secret(reader, version.key.namespace, secret)
+    revision = (f"secret:{data.revision}", *trust.revision)
+    return Access(parse(data, secret.name), trust.ca_bundle, revision)
+
+
+async def read_trust(reader: KeyedDataReader, version: ModelVersionView) -> Access[Never]:
+    """The CA bundle that the version's source names, and nothing else.
+
+    Raises:
+        SourceError: CABundleInvalid.
+    """
+    bundle = version.spec.source.ca_bundle_ref
+    if bundle is None:
+        return Access()
+    data = await read_bundle(reader, version.key.namespace, bundle)
+    return Access(None, parse_bundle(data, bundle), (f"bundle:{data.revision}",))
 
 
 def parse_credentials(data: KeyedData, name: str) -> Credentials:

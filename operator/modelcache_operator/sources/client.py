@@ -22,7 +22,7 @@ from botocore.session import Session
 from botocore.tokens import TokenProviderChain
 
 from modelcache_operator.decide.allowed_sources import Reach
-from modelcache_operator.sources.access import Access
+from modelcache_operator.sources.access import Access, Credentials
 from modelcache_operator.sources.addressing import Address
 from modelcache_operator.sources.egress import GuardedSession
 
@@ -79,7 +79,11 @@ def make_session() -> Session:
 
 
 def make_client(
-    session: Session, address: Address, access: Access, reach: Reach, timeouts: Timeouts
+    session: Session,
+    address: Address,
+    access: Access[Credentials],
+    reach: Reach,
+    timeouts: Timeouts,
 ) -> S3Client:
     """A client for one store and one identity. Blocking (loads its model); thread-safe after."""
     credentials = access.credentials

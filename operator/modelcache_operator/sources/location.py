@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from modelcache_api.manifest import SourceFile
+from modelcache_api.names import Scheme
 
-SCHEME: Final = "s3://"
 # To an S3 store these are keys like others, to a proxy or a reader of the allow-list they are not.
 _AMBIGUOUS: Final = frozenset({"", ".", ".."})
 
@@ -43,8 +43,8 @@ def parse_s3_uri(uri: str) -> S3Location:
     Raises:
         ValueError: it is not such a URI.
     """
-    bucket, _, key = uri.removeprefix(SCHEME).partition("/")
-    if not uri.startswith(SCHEME) or not bucket:
+    bucket, _, key = uri.removeprefix(Scheme.S3.prefix).partition("/")
+    if not uri.startswith(Scheme.S3.prefix) or not bucket:
         raise ValueError(f"not an s3:// URI: {uri[:200]!r}")
     key = key.removesuffix("/")
     if key and not _AMBIGUOUS.isdisjoint(key.split("/")):

@@ -25,7 +25,7 @@ from modelcache_operator.decide.allowed_sources import (
 from modelcache_operator.decide.world import ModelVersionView
 from modelcache_operator.ports.keyed_data import KeyedDataReader
 from modelcache_operator.ports.sources import SignedFile, SignedPage, SourceError
-from modelcache_operator.sources.access import Access, read_access
+from modelcache_operator.sources.access import Access, Credentials, parse_credentials, read_access
 from modelcache_operator.sources.addressing import Address, make_address
 from modelcache_operator.sources.client import (
     ClientCache,
@@ -64,7 +64,7 @@ class _Target:
 
     location: S3Location
     address: Address
-    access: Access
+    access: Access[Credentials]
     reach: Reach
 
 
@@ -155,7 +155,8 @@ class S3Sources:
         reach = decide_reach(self._allow_list(), request)
         if isinstance(reach, Refusal):
             raise SourceError(Reason.SOURCE_NOT_ALLOWED, reach.message)
-        return _Target(location, address, await read_access(self._data, version), reach)
+        access = await read_access(self._data, version, parse_credentials)
+        return _Target(location, address, access, reach)
 
     async def _check_names_sometimes(self, target: _Target) -> None:
         key = (target.address, target.reach)

@@ -5,8 +5,13 @@ import pytest
 from fakes.source_world import FakeKeyedData, make_version
 from modelcache_operator.ports.keyed_data import KeyedData, KeyedDataForbiddenError
 from modelcache_operator.ports.sources import SourceError
-from modelcache_operator.sources.access import Credentials, parse_credentials, read_access
-from modelcache_operator.sources.hub.access import read_hub_access
+from modelcache_operator.sources.access import (
+    Credentials,
+    parse_credentials,
+    read_access,
+    read_trust,
+)
+from modelcache_operator.sources.hub.access import parse_token
 
 
 def parse(**data: bytes) -> Credentials:
@@ -34,7 +39,7 @@ def test_nothing_secret_is_in_a_repr():
 
 
 async def test_without_references_access_is_anonymous():
-    found = await read_access(FakeKeyedData(), make_version("s3://models/m"))
+    found = await read_access(FakeKeyedData(), make_version("s3://models/m"), parse_credentials)
     assert (found.credentials, found.ca_bundle, found.revision) == (None, None, ())
 
 
@@ -42,9 +47,9 @@ async def test_a_new_secret_is_a_new_revision():
     data = FakeKeyedData()
     version = make_version("s3://models/m", secret="s")
     data.put_credentials("s", "AK1", "SK")
-    first = await read_access(data, version)
+    first = await read_access(data, version, parse_credentials)
     data.put_credentials("s", "AK2", "SK")
-    second = await read_access(data, version)
+    second = await read_access(data, version, parse_credentials)
     assert first.revision != second.revision
     assert second.credentials.access_key == "AK2"
 
@@ -54,13 +59,14 @@ async def test_a_hub_takes_a_token_of_its_own():
     data.put_secret("s", HF_TOKEN=" hf_x\n", AWS_ACCESS_KEY_ID="AK")
     data.put_secret("empty", HF_TOKEN="")
     data.put_secret("other", token="hf_x")
-    found = await read_hub_access(data, make_version("hf://org/name", secret="s"))
-    assert found.token == "hf_x"
+    found = await read_access(data, make_version("hf://org/name", secret="s"), parse_token)
+    assert found.credentials == "hf_x"
     assert "hf_x" not in repr(found)
-    assert (await read_hub_access(data, make_version("hf://org/name"))).token is None
+    anonymous = await read_access(data, make_version("hf://org/name"), parse_token)
+    assert anonymous.credentials is None
     for name in ("empty", "other"):
         with pytest.raises(SourceError, match="HF_TOKEN"):
-            await read_hub_access(data, make_version("hf://org/name", secret=name))
+            await read_access(data, make_version("hf://org/name", secret=name), parse_token)
 
 
 async def test_a_secret_that_may_not_be_read_names_the_cure():
@@ -69,4 +75,9 @@ async def test_a_secret_that_may_not_be_read_names_the_cure():
             raise KeyedDataForbiddenError
 
     with pytest.raises(SourceError, match="grant it `get`"):
-        await read_access(Forbidding(), make_version("s3://models/m", secret="s"))
+        await read_access(
+            Forbidding(), make_version("s3://models/m", secret="s"), parse_credentials
+        )
+    # Who takes no credentials reads no Secret.
+    trust = await read_trust(Forbidding(), make_version("https://host/m", secret="s"))
+    assert (trust.credentials, trust.ca_bundle) == (None, None)

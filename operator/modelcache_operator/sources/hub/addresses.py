@@ -14,7 +14,8 @@ from modelcache_api.egress import is_loopback_host
 from modelcache_api.names import Reason
 from modelcache_operator.decide.allowed_sources import Reach
 from modelcache_operator.ports.sources import SourceError
-from modelcache_operator.sources.hub.endpoint import HubEndpoint, Origin, origin_of
+from modelcache_operator.sources.hub.endpoint import HubEndpoint
+from modelcache_operator.sources.origin import Origin, origin_of
 
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 # Parameters of signed addresses: a moment, or a beginning and a number of seconds.

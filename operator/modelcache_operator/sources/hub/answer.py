@@ -47,14 +47,6 @@ class HubAnswer:
         return read_retry_after(self.headers, now, default=default)
 
 
-class ElsewhereError(Exception):
-    """No answer came from a server that the endpoint leads to; the cause says why."""
-
-    def __init__(self, authority: str) -> None:
-        super().__init__(authority)
-        self.authority = authority
-
-
 class HubAnswerError(Exception):
     """The hub answered with an error."""
 

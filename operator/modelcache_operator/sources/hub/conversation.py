@@ -19,9 +19,11 @@ from huggingface_hub import constants, set_client_factory
 
 from modelcache_api.names import Reason
 from modelcache_operator.ports.sources import SourceError
-from modelcache_operator.sources.hub.answer import ElsewhereError, HubAnswer, HubAnswerError
-from modelcache_operator.sources.hub.connections import NO_ANSWER, HubConnections
-from modelcache_operator.sources.hub.endpoint import HubEndpoint, Origin, origin_of
+from modelcache_operator.sources.connections import NO_ANSWER, ElsewhereError
+from modelcache_operator.sources.hub.answer import HubAnswer, HubAnswerError
+from modelcache_operator.sources.hub.connections import HubConnections
+from modelcache_operator.sources.hub.endpoint import HubEndpoint
+from modelcache_operator.sources.origin import Origin, origin_of
 
 _FIRST_ERROR: Final = 400
 _REDIRECTS: Final = 5

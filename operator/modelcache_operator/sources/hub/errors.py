@@ -5,26 +5,23 @@ Text of the hub never enters a message; addresses and tokens neither.
 
 from __future__ import annotations
 
-import socket
-import ssl
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
 from typing import Final
 
-import httpcore2
 import httpx2
 
 from modelcache_api.names import Reason
 from modelcache_api.quoted import quote
 from modelcache_operator.ports.sources import SourceError
-from modelcache_operator.sources.causes import describe_tls, find_cause
+from modelcache_operator.sources.connections import NO_ANSWER, ElsewhereError
 from modelcache_operator.sources.egress import RefusedAddressError
-from modelcache_operator.sources.hub.answer import ElsewhereError, HubAnswer, HubAnswerError
-from modelcache_operator.sources.hub.connections import NO_ANSWER
+from modelcache_operator.sources.hub.answer import HubAnswer, HubAnswerError
 from modelcache_operator.sources.hub.endpoint import HubEndpoint
 from modelcache_operator.sources.hub.library import OddAnswerError
 from modelcache_operator.sources.hub.location import HubLocation
+from modelcache_operator.sources.no_answer import explain_no_answer
 
 _SOON: Final = 15.0
 _LATER: Final = 60.0
@@ -76,33 +73,7 @@ def explain(error: Exception, attempt: Attempt) -> SourceError:
             f"the answer of {attempt.where} is not that of a hub: check source.endpoint",
             retry_after_seconds=_LATER,
         )
-    return _explain_connection(error, attempt)
-
-
-def _explain_connection(error: Exception, attempt: Attempt) -> SourceError:
-    where = attempt.where
-    if isinstance(error, ElsewhereError):
-        where = f"{where} redirects to {error.authority}, which"
-    if find_cause(error, ssl.SSLError) is not None:
-        return SourceError(
-            Reason.TLS_FAILED,
-            f"{where} has no TLS that is trusted: {describe_tls(error)}; give the CA's "
-            "certificate with source.caBundleRef, or correct source.endpoint",
-            retry_after_seconds=_LATER,
-        )
-    if find_cause(error, socket.gaierror) is not None:
-        what = "does not resolve"
-    elif find_cause(error, httpcore2.TimeoutException) or find_cause(error, TimeoutError):
-        what = "does not answer in time"
-    elif find_cause(error, ConnectionRefusedError) is not None:
-        what = "refuses connections"
-    elif find_cause(error, httpcore2.ConnectError) is not None:
-        what = "cannot be reached"
-    else:
-        what = "breaks the connection off"
-    return _unreachable(
-        f"{where} {what}: check source.endpoint, and network policies of the operator"
-    )
+    return explain_no_answer(error, attempt.where, "source.endpoint")
 
 
 def _explain_answer(answer: HubAnswer, attempt: Attempt) -> SourceError:

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-SCHEME: Final = "hf://"
+from modelcache_api.names import Scheme
+
 DEFAULT_REVISION: Final = "main"
 # The library's rules for names, and of git's for references what can be told without asking.
 _NAME: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
@@ -29,8 +30,8 @@ def parse_hub_uri(uri: str) -> HubLocation:
     Raises:
         ValueError: it is not such a URI.
     """
-    repository, at, revision = uri.removeprefix(SCHEME).partition("@")
-    if not uri.startswith(SCHEME) or not is_repository(repository):
+    repository, at, revision = uri.removeprefix(Scheme.HUB.prefix).partition("@")
+    if not uri.startswith(Scheme.HUB.prefix) or not is_repository(repository):
         raise ValueError(
             f"source.uri must be hf://organisation/name@revision, of a model: {uri[:200]!r}"
         )

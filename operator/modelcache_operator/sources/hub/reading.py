@@ -7,10 +7,10 @@ from modelcache_api.names import Reason
 from modelcache_api.quoted import quote
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.hub.addresses import FileAddress, check_target, expiry_of
-from modelcache_operator.sources.hub.endpoint import origin_of
 from modelcache_operator.sources.hub.library import HubLibrary
 from modelcache_operator.sources.hub.small_files import check_body, is_small, refuse_large
 from modelcache_operator.sources.hub.target import HubTarget
+from modelcache_operator.sources.origin import origin_of
 
 
 def settle_address(
@@ -22,7 +22,7 @@ def settle_address(
     """
     if file.sha256 is not None:
         return None
-    if target.access.token is None:
+    if target.access.credentials is None:
         url = library.address(target.location.repository, commit, file.path)
         return FileAddress(url, expires_at)
     return FileAddress(None, expires_at) if is_small(file) else None
@@ -48,7 +48,7 @@ def ask_address(
     if origin_of(found.url) != target.endpoint.origin:
         check_target(target.endpoint, found.url, target.reach_of)
         return FileAddress(found.url, expiry_of(found.url, expires_at))
-    if target.access.token is None:
+    if target.access.credentials is None:
         url = library.address(target.location.repository, commit, file.path)
         return FileAddress(url, expires_at)
     if not is_small(file):
@@ -77,7 +77,7 @@ def read_small(library: HubLibrary, target: HubTarget, commit: str, file: Source
         SourceError: they are others, or the file is none that is handed over.
         HUB_ERRORS: as they come.
     """
-    if target.access.token is None or not is_small(file):
+    if target.access.credentials is None or not is_small(file):
         raise SourceError(Reason.SOURCE_INVALID, f"{quote(file.path)} is read at its own address")
     body = library.read(target.location.repository, commit, file.path)
     check_body(file, body)

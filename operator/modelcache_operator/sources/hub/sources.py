@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -17,8 +16,9 @@ from modelcache_operator.decide.allowed_sources import AllowList
 from modelcache_operator.decide.world import ModelVersionView
 from modelcache_operator.ports.keyed_data import KeyedDataReader
 from modelcache_operator.ports.sources import SignedFile, SignedPage, SourceError
+from modelcache_operator.sources.access import read_access
 from modelcache_operator.sources.client import ClientCache, Timeouts
-from modelcache_operator.sources.hub.access import read_hub_access
+from modelcache_operator.sources.hub.access import parse_token
 from modelcache_operator.sources.hub.addresses import FileAddress, RecentAddresses
 from modelcache_operator.sources.hub.connections import HubConnections
 from modelcache_operator.sources.hub.conversation import (
@@ -39,6 +39,7 @@ from modelcache_operator.sources.hub.small_files import RecentBodies
 from modelcache_operator.sources.hub.target import HubTarget, find_place
 from modelcache_operator.sources.resolution import Gate, listing_too_long
 from modelcache_operator.sources.selection import Globs
+from modelcache_operator.sources.turns import NamespaceTurns
 
 _T = TypeVar("_T")
 
@@ -58,7 +59,7 @@ class HubSettings:
     list_threads: int = 4
     sign_threads: int = 32
     sign_at_once: int = 8
-    """Questions of one namespace: another's hub may be slow on purpose."""
+    """Questions of one namespace."""
     clients: int = 64
 
 
@@ -87,8 +88,7 @@ class HubSources:
         )
         self._bodies = RecentBodies(settings.recent_body_bytes, settings.recent_seconds, monotonic)
         self._listing = ThreadPoolExecutor(settings.list_threads, "hub-list")
-        self._signing = ThreadPoolExecutor(settings.sign_threads, "hub-sign")
-        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._signing = NamespaceTurns(settings.sign_threads, settings.sign_at_once, "hub-sign")
         take_over_library()
 
     async def resolve(
@@ -119,7 +119,7 @@ class HubSources:
         """A short-lived address for each file, in the same order. Large files cost a question."""
         target = await self._prepare(version)
         commit = _known(revision)
-        library = HubLibrary(target.endpoint.url, target.access.token)
+        library = HubLibrary(target.endpoint.url, target.access.credentials)
         known = [self._recall(library, target, commit, file) for file in files]
         questions = [
             asyncio.ensure_future(self._ask(target, commit, file))
@@ -159,11 +159,11 @@ class HubSources:
     async def close(self) -> None:
         """End the threads once their present calls are over."""
         self._listing.shutdown(wait=False, cancel_futures=True)
-        self._signing.shutdown(wait=False, cancel_futures=True)
+        self._signing.close()
 
     async def _prepare(self, version: ModelVersionView) -> HubTarget:
         location, endpoint, reach = find_place(version, default_endpoint(), self._allow_list())
-        access = await read_hub_access(self._data, version)
+        access = await read_access(self._data, version, parse_token)
         return HubTarget(version, location, endpoint, reach, access, self._allow_list)
 
     def _recall(
@@ -185,28 +185,13 @@ class HubSources:
 
     def _ends_at(self, target: HubTarget) -> float:
         settings = self._settings
-        if target.access.token is None:
+        if target.access.credentials is None:
             return self._clock() + settings.url_seconds
         return self._clock() + min(settings.url_seconds, settings.handed_over_seconds)
 
     async def _ask_in_turn(self, target: HubTarget, work: Callable[[HubLibrary], _T]) -> _T:
-        """A turn ends with its thread: whoever gives up waiting leaves the thread behind."""
         namespace = target.version.key.namespace
-        turn = self._turns.setdefault(namespace, asyncio.Semaphore(self._settings.sign_at_once))
-        loop = asyncio.get_running_loop()
-
-        def end(_: Future[_T]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-                loop.call_soon_threadsafe(turn.release)
-
-        await turn.acquire()
-        try:
-            asked = self._signing.submit(self._speak(target, work))
-        except BaseException:
-            turn.release()
-            raise
-        asked.add_done_callback(end)
-        return await asyncio.wrap_future(asked)
+        return await self._signing.run(namespace, self._speak(target, work))
 
     def _speak(
         self,
@@ -227,7 +212,7 @@ class HubSources:
             )
             try:
                 with speaking(Conversation(target.endpoint, connections, checkpoint)):
-                    return work(HubLibrary(target.endpoint.url, target.access.token))
+                    return work(HubLibrary(target.endpoint.url, target.access.credentials))
             except HUB_ERRORS as error:
                 raise explain(error, self._describe(target, is_resolved=is_resolved)) from None
 
@@ -237,7 +222,7 @@ class HubSources:
         return Attempt(
             endpoint=target.endpoint,
             location=target.location,
-            is_anonymous=target.access.token is None,
+            is_anonymous=target.access.credentials is None,
             is_resolved=is_resolved,
             now=datetime.fromtimestamp(self._clock(), UTC),
         )

@@ -18,22 +18,23 @@ from modelcache_operator.decide.allowed_sources import (
 )
 from modelcache_operator.decide.world import ModelVersionView
 from modelcache_operator.ports.sources import SourceError
-from modelcache_operator.sources.hub.access import HubAccess
-from modelcache_operator.sources.hub.endpoint import HubEndpoint, Origin, parse_endpoint
+from modelcache_operator.sources.access import Access
+from modelcache_operator.sources.hub.endpoint import HubEndpoint, parse_endpoint
 from modelcache_operator.sources.hub.location import HubLocation, parse_hub_uri
+from modelcache_operator.sources.origin import Origin
 
 _LOOPBACK: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
 class HubTarget:
-    """Where, what and as whom. `allow_list` is asked anew for each server that is redirected to."""
+    """Where, what and whose token. `allow_list` is asked anew for each server redirected to."""
 
     version: ModelVersionView
     location: HubLocation
     endpoint: HubEndpoint
     reach: Reach
-    access: HubAccess
+    access: Access[str]
     allow_list: Callable[[], AllowList]
 
     @property
