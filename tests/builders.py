@@ -26,8 +26,8 @@ from modelcache_api.v1alpha1.model_version import (
     ModelVersionSpec,
     ModelVersionStatus,
     OnSourceGone,
-    Source,
 )
+from modelcache_api.v1alpha1.source import Source
 from modelcache_operator.decide.eligibility import Demand
 from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.node_book import NodeBook, make_node_book

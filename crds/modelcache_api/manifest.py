@@ -23,9 +23,10 @@ SourceDigest = NewType("SourceDigest", str)
 PIECE_BYTES: Final = 8 * 1024 * 1024
 _DIGEST_PREFIX: Final = "sha256:"
 # What the rows of a packed manifest hold; the second form where the source states a sha256 (hex),
-# or another checksum (which has a colon).
+# or another checksum (which has a colon); the third where a date is all that tells changes apart.
 _SOURCE_ROW: Final = (str, int, str | None, str | None, str | None)
 _STATED_ROW: Final = (*_SOURCE_ROW, str)
+_DATED_ROW: Final = (*_SOURCE_ROW, str | None, str)
 _CONTENT_ROW: Final = (str, int, str, list)
 
 
@@ -36,7 +37,8 @@ class SourceFile:
     `key` is the object's key where it is not the prefix and the path: `s3://b/exp/model.pkl` may
     name one object or a folder, and only the listing knows. `sha256` is the checksum that the
     source states, and a promise about the bytes; `checksum` is another one (see checksums.py), for
-    want of a sha256, never beside it. None of the three is part of the identity.
+    want of a sha256, never beside it. None of the three is part of the identity. `last_modified` is
+    the date of an HTTP header as it was sent, where a web server has no ETag.
     """
 
     path: str
@@ -46,12 +48,15 @@ class SourceFile:
     key: str | None = None
     sha256: str | None = None
     checksum: str | None = None
+    last_modified: str | None = None
 
     @property
     def identity(self) -> str:
         """The token that changes when the object changes."""
         if self.version_id is not None:
             return f"version:{self.version_id}"
+        if self.etag is None and self.last_modified is not None:
+            return f"modified:{self.last_modified}"
         return f"etag:{self.etag}"
 
 
@@ -177,11 +182,14 @@ def pack_source(manifest: SourceManifest) -> bytes:
 def _source_row(file: SourceFile) -> list[Any]:
     row = [file.path, file.size_bytes, file.etag, file.version_id, file.key]
     stated = file.sha256 or file.checksum
+    if file.last_modified is not None:
+        return [*row, stated, file.last_modified]
     return row if stated is None else [*row, stated]
 
 
 def _read_source_row(row: list[Any]) -> SourceFile:
-    file = SourceFile(*row)
+    known, dates = row[: len(_STATED_ROW)], row[len(_STATED_ROW) :]
+    file = replace(SourceFile(*known), last_modified=dates[0] if dates else None)
     if file.sha256 is not None and ":" in file.sha256:
         return replace(file, sha256=None, checksum=file.sha256)
     return file
@@ -194,7 +202,7 @@ def unpack_source(data: bytes) -> SourceManifest:
         revision, document = document.get("revision"), document.get("files")
     if revision is not None and not isinstance(revision, str):
         raise _other_shape()
-    rows = _check_rows(document, _SOURCE_ROW, _STATED_ROW)
+    rows = _check_rows(document, _SOURCE_ROW, _STATED_ROW, _DATED_ROW)
     return SourceManifest(tuple(_read_source_row(row) for row in rows), revision)
 
 

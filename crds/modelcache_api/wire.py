@@ -100,16 +100,18 @@ class GrantedFile(ApiModel):
     """Leave to read one file until `expires_at`.
 
     `url` is a bearer secret: it never enters a log, a status or a metric. A path in its place names
-    a file that the operator hands over itself, read with the agent's own token. `sha256` is there
-    if the source states it or the content is known, `pieces` (blake3 of each PIECE_BYTES) once the
-    content is known; `checksum` (see checksums.py) is what the source states of a file without
-    both. `ca_bundle` (PEM) takes the place of the grant's for this file.
+    a file that the operator hands over itself, read with the agent's own token. `last_modified`, an
+    HTTP date, is there if the file has no ETag; `sha256` if the source states it or the content is
+    known, `pieces` (blake3 of each PIECE_BYTES) once the content is known; `checksum` (see
+    checksums.py) is what the source states of a file without both. `ca_bundle` (PEM) takes the
+    place of the grant's for this file.
     """
 
     path: Path
     size_bytes: ByteCount
     etag: str | None = None
     version_id: str | None = None
+    last_modified: str | None = None
     url: str = Field(repr=False)
     headers: dict[str, str] = Field(default_factory=dict, repr=False)
     expires_at: Annotated[float, Field(description="Unix seconds.")]

@@ -305,6 +305,7 @@ def _build_files(
             size_bytes=file.size_bytes,
             etag=file.etag,
             version_id=file.version_id,
+            last_modified=file.last_modified,
             url=signed.url or f"{names.PATH_FILES}/{uid}/{number}",
             headers=dict(signed.headers),
             expires_at=signed.expires_at,

@@ -11,7 +11,7 @@ from typing import Final
 from modelcache_api.durations import parse_duration
 from modelcache_api.manifest import SourceManifest
 from modelcache_api.names import Reason
-from modelcache_api.v1alpha1.model_version import Source
+from modelcache_api.v1alpha1.source import Source
 from modelcache_operator.decide.source_check import (
     UNCHANGED,
     SourceFinding,

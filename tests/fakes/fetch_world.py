@@ -115,6 +115,7 @@ class Grants:
             size_bytes=source.size_bytes,
             etag=source.etag,
             version_id=source.version_id,
+            last_modified=source.last_modified,
             url=self.url_of(path),
             headers=self.headers,
             expires_at=time.time() + self.lifetime,

@@ -1,4 +1,4 @@
-"""The operator's own grants server over hf:// sources, with manifests in memory and one agent."""
+"""The operator's own grants server over any sources, with manifests in memory and one agent."""
 
 from __future__ import annotations
 

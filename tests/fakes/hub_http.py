@@ -49,6 +49,7 @@ class LoopbackServer:
         self.override: Callable[[Asked], Told | None] = lambda _: None
         self.requests: list[Asked] = []
         self.sent_bytes = 0
+        self.connections = 0
         self.scheme = "http"
         self._http = _Server(("127.0.0.1", 0), _make_handler(self))
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
@@ -84,7 +85,7 @@ def ranged(asked: Asked, body: bytes, headers: Mapping[str, str]) -> Told:
         return Told(200, body, headers)
     start, end = int(found[1]), min(int(found[2] or len(body)) + 1, len(body))
     if start >= end:
-        return Told(416, b"", headers)
+        return Told(416, b"", {**headers, "Content-Range": f"bytes */{len(body)}"})
     span = {"Content-Range": f"bytes {start}-{end - 1}/{len(body)}"}
     return Told(206, body[start:end], {**headers, **span})
 
@@ -100,6 +101,10 @@ class _Server(ThreadingHTTPServer):
 def _make_handler(server: LoopbackServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            server.connections += 1
 
         def log_message(self, *_: object) -> None:
             pass

@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 
-from modelcache_api.v1alpha1.model_version import (
-    CABundleRef,
-    ModelVersionSpec,
-    ModelVersionStatus,
-    SecretRef,
-    Source,
-)
+from modelcache_api.v1alpha1.model_version import ModelVersionSpec, ModelVersionStatus
+from modelcache_api.v1alpha1.source import CABundleRef, SecretRef, Source
 from modelcache_operator.decide.allowed_sources import AllowList, AllowRule
 from modelcache_operator.decide.world import ModelVersionView, ObjectKey, Uid
 from modelcache_operator.ports.keyed_data import KeyedData
@@ -21,8 +16,11 @@ from modelcache_operator.ports.sources import SourceError, Sources
 from modelcache_operator.sources.client import Timeouts
 from modelcache_operator.sources.hub.sources import HubSettings, HubSources
 from modelcache_operator.sources.s3 import S3Settings, S3Sources
+from modelcache_operator.sources.web.sources import WebSettings, WebSources
 
-LOOPBACK_ALLOWED = AllowList((AllowRule(loopback=True),))
+LOOPBACK_ALLOWED = AllowList(
+    (AllowRule(loopback=True), AllowRule(uri_prefixes=("http://",), loopback=True))
+)
 
 
 class FakeKeyedData:
@@ -66,6 +64,8 @@ def make_version(
     include: Sequence[str] | None = None,
     exclude: Sequence[str] | None = None,
     digest: str | None = None,
+    files: Sequence[str] | None = None,
+    checksum_file: str | None = None,
     uid: str = "uid-1",
     **source: Any,
 ) -> ModelVersionView:
@@ -80,6 +80,8 @@ def make_version(
         ),
         include=None if include is None else tuple(include),
         exclude=None if exclude is None else tuple(exclude),
+        files=None if files is None else tuple(files),
+        checksum_file=checksum_file,
         digest=digest,
     )
     return ModelVersionView(ObjectKey("team", "v1"), Uid(uid), 1, spec, ModelVersionStatus())
@@ -98,6 +100,14 @@ def make_hub_sources(
     clocks = {name: settings.pop(name) for name in ("clock", "monotonic") if name in settings}
     settings.setdefault("timeouts", Timeouts(connect=10.0, read=10.0))
     return HubSources(data, lambda: allow_list, **clocks, settings=HubSettings(**settings))
+
+
+def make_web_sources(
+    data: FakeKeyedData, *, allow_list: AllowList = LOOPBACK_ALLOWED, **settings: Any
+) -> WebSources:
+    clock = settings.pop("clock", time.time)
+    settings.setdefault("timeouts", Timeouts(connect=10.0, read=10.0))
+    return WebSources(data, lambda: allow_list, clock=clock, settings=WebSettings(**settings))
 
 
 async def fail_to_resolve(sources: Sources, version: ModelVersionView) -> SourceError:

@@ -150,6 +150,20 @@ async def test_redirect_to_another_origin_never_gets_the_grants_headers(
         assert received["range"].startswith("bytes=")
 
 
+async def test_a_redirect_to_another_origin_keeps_the_guard_of_a_date(
+    server, proxy, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(address, "find_danger", lambda _: None)  # both servers are on loopback
+    date = "Wed, 01 Jan 2020 00:00:00 GMT"
+    server.objects["m.bin"] = Served.of(BODY)
+    proxy.script("m.bin", Fault(status=302, set_headers={"Location": server.url("m.bin")}))
+    dated = {"m.bin": SourceFile("m.bin", len(BODY), last_modified=date)}
+    async with FetchEngine(Grants(dated, plain_url(proxy.endpoint)), quick()) as engine:
+        outcome = await engine.fetch(make_job(dated, tmp_path / "p"))
+    assert outcome.failure.reason == Reason.SOURCE_CHANGED, "the other server tells no date"
+    assert {received["if-unmodified-since"] for _, received in server.requests} == {date}
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]"])
 async def test_redirect_to_another_port_of_this_machine_is_refused(server, proxy, tmp_path, host):
     """The grant's own address is loopback, so the first request is fine; the second is not."""

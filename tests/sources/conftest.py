@@ -7,7 +7,13 @@ from fakes.hub_door import HubDoor
 from fakes.hub_node import HubNode
 from fakes.hub_server import HubServer
 from fakes.played_cluster import PlayedCluster
-from fakes.source_world import FakeKeyedData, make_hub_sources, make_sources
+from fakes.source_world import (
+    FakeKeyedData,
+    make_hub_sources,
+    make_sources,
+    make_web_sources,
+)
+from fakes.web_sites import StaticSite, WebServer
 
 
 @pytest.fixture
@@ -50,3 +56,26 @@ async def node(hub, data, tmp_path):
     yield HubNode(hub, door, Bench(tmp_path / "store", door, None, PlayedCluster()), tmp_path)
     await door.close()
     await sources.close()
+
+
+@pytest.fixture
+def web():
+    """A stand-in for a plain web server."""
+    with WebServer() as running:
+        yield running
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A real web server over the folder `site`."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    with StaticSite(folder) as running:
+        yield running
+
+
+@pytest.fixture
+async def web_sources(data):
+    own = make_web_sources(data)
+    yield own
+    await own.close()

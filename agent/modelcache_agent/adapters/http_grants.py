@@ -103,7 +103,12 @@ class HttpGrants:
                 break
         source = make_source_manifest(
             SourceFile(
-                file.path, file.size_bytes, file.etag, file.version_id, checksum=file.checksum
+                file.path,
+                file.size_bytes,
+                file.etag,
+                file.version_id,
+                checksum=file.checksum,
+                last_modified=file.last_modified,
             )
             for file in opened.files.values()
         )

@@ -40,7 +40,7 @@ _MAX_IDLE: Final = 4
 # A redirect's body is read to its end if it is this short, so that the connection can be kept.
 _DRAIN_BYTES: Final = 16 * 1024
 # What may go to another origin after a redirect; a grant's headers may hold credentials.
-_SAFE_HEADERS: Final = frozenset({"range", "if-match", "user-agent"})
+_SAFE_HEADERS: Final = frozenset({"range", "if-match", "if-unmodified-since", "user-agent"})
 
 
 class ConnectionCache:

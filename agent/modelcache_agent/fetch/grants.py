@@ -113,10 +113,11 @@ class GrantDesk:
 
 def _check_identity(file: FileState, grant: GrantedFile) -> None:
     source = file.spec.source
-    if (grant.size_bytes, grant.etag, grant.version_id) != (
+    if (grant.size_bytes, grant.etag, grant.version_id, grant.last_modified) != (
         source.size_bytes,
         source.etag,
         source.version_id,
+        source.last_modified,
     ):
         message = (
             f"{quote(file.path)}: the grant is for another object than the manifest's:"

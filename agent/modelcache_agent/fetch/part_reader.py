@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 _USER_AGENT: Final = "modelcache-agent"
 _SUCCESSES: Final = (200, 206)
-_OUR_HEADERS: Final = frozenset({"range", "if-match", "accept-encoding", "connection"})
+_OUR_HEADERS: Final = frozenset(
+    {"range", "if-match", "if-unmodified-since", "accept-encoding", "connection"}
+)
 _MAX_HEADER_LENGTH: Final = 256
 # What came is hashed at once, while much of it is in the core's cache: from memory blake3 takes
 # half as long again. A step is bounded below, because TLS comes by 16 KiB and a call costs time,
@@ -106,6 +108,8 @@ class PartReader:
             etag=_bounded(reply.header("ETag")),
             content_range=_bounded(reply.header("Content-Range")),
             content_length=reply.content_length,
+            last_modified=_bounded(reply.header("Last-Modified")),
+            content_encoding=_bounded(reply.header("Content-Encoding")),
             retry_after=_bounded(reply.header("Retry-After")),
             date=_bounded(reply.header("Date")),
             received_at=self._clock.now(),
@@ -224,6 +228,8 @@ def _headers(grant: GrantedFile, ask: Ask) -> dict[str, str]:
     etag = if_match_value(ask.etag)
     if etag is not None:
         headers["If-Match"] = etag
+    elif ask.last_modified is not None:
+        headers["If-Unmodified-Since"] = ask.last_modified
     return headers
 
 

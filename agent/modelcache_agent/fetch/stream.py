@@ -203,6 +203,7 @@ class Stream:
                 None if route is not None else file.spec.source.etag,
                 first * PIECE_BYTES,
                 min(end * PIECE_BYTES, file.size_bytes),
+                None if route is not None else file.spec.source.last_modified,
             )
             last_byte = reader.open(job, grant, ask, route)
             while current < end and self._end_of(file, current) <= last_byte:

@@ -34,6 +34,8 @@ class Ask:
     etag: str | None
     start: int
     end: int
+    last_modified: str | None = None
+    """What guards a file without ETag: the date in the header when the source was resolved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class Head:
     content_length: int | None = None
     retry_after: str | None = None
     date: str | None = None
+    last_modified: str | None = None
+    content_encoding: str | None = None
     received_at: float = 0.0
 
 
@@ -76,9 +80,15 @@ def judge_success(  # noqa: PLR0911 - a ladder of early returns
     ask: Ask, head: Head
 ) -> Body | Refusal:
     """A 200 or 206: which bytes of the file its body holds."""
+    if _is_compressed(ask, head):
+        return _compressed(ask, head)
     theirs, ours = opaque_etag(head.etag), opaque_etag(ask.etag)
     if theirs is not None and ours is not None and theirs != ours:
         return _changed(ask, f"it carries the ETag {show(theirs, 80)}, not {show(ours, 80)}")
+    if ours is None and ask.last_modified not in (None, head.last_modified):
+        # Servers that know no If-Unmodified-Since serve the other file.
+        stated, wanted = head.last_modified or "missing", ask.last_modified or ""
+        return _changed(ask, f"its Last-Modified is {show(stated, 40)}, not {show(wanted, 40)}")
     if head.status == HTTPStatus.OK:
         if head.content_length is not None and head.content_length != ask.size_bytes:
             return _changed(ask, f"it has {head.content_length} bytes, not {ask.size_bytes}")
@@ -99,6 +109,26 @@ def judge_success(  # noqa: PLR0911 - a ladder of early returns
             f" the answer announces {head.content_length}",
         )
     return Body(start, last + 1)
+
+
+def _is_compressed(ask: Ask, head: Head) -> bool:
+    """True if the answer is packed. Where it has the file's size, the file itself is stored so."""
+    if (head.content_encoding or "").strip().lower() not in _PACKED:
+        return False
+    if head.status == HTTPStatus.OK:
+        return head.content_length != ask.size_bytes
+    found = _CONTENT_RANGE.fullmatch(head.content_range or "")
+    return found is not None and found[3] not in ("*", str(ask.size_bytes))
+
+
+def _compressed(ask: Ask, head: Head) -> Refusal:
+    coding = show(head.content_encoding or "", 40)
+    return Refusal(
+        Reason.SOURCE_ERROR,
+        f"{quote(ask.path)}: the server compresses it ({coding}) although that was not asked for:"
+        " switch that off for this file",
+        Cure.NONE,
+    )
 
 
 def judge_foreign_body(ask: Ask, refusal: Refusal, beginning: bytes) -> Refusal:
@@ -130,7 +160,7 @@ def judge_failure(  # noqa: PLR0911 - a ladder of early returns
             Cure.NONE,
         )
     if head.status == HTTPStatus.PRECONDITION_FAILED:
-        return _changed(ask, f"its identity is no longer {show(ask.etag or 'the same', 80)}")
+        return _changed(ask, f"its identity is no longer {show(_identity(ask), 80)}")
     if head.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         return _changed(ask, f"it has no bytes {ask.start}-{ask.end - 1} of {ask.size_bytes}")
     if head.status in _BUSY or error.code in THROTTLE_CODES:
@@ -149,12 +179,17 @@ def judge_failure(  # noqa: PLR0911 - a ladder of early returns
     return _unexpected(ask, head, error, said)
 
 
+_PACKED: Final = frozenset({"gzip", "x-gzip", "deflate", "compress", "br", "zstd"})
 _BUSY: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _DENIED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 def _asked_pause(head: Head) -> float | None:
     return parse_retry_after(head.retry_after, head.received_at, longest=MAX_RETRY_AFTER_SECONDS)
+
+
+def _identity(ask: Ask) -> str:
+    return ask.etag or ask.last_modified or "the same"
 
 
 def _unexpected(ask: Ask, head: Head, error: S3Error, said: str) -> Refusal:

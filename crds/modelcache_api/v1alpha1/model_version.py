@@ -18,29 +18,23 @@ from modelcache_api.v1alpha1.base import (
     Count,
     Digest,
     Kind,
-    ObjectName,
 )
+from modelcache_api.v1alpha1.source import Source
 
 Glob = Annotated[str, Field(min_length=1, max_length=256)]
 Globs = Annotated[tuple[Glob, ...], Field(max_length=64), ListType("atomic")]
 
-_INTERVAL_PATTERN: Final = "^[0-9]{1,6}[smh]$"
-
-
-class Addressing(StrEnum):
-    """How a bucket is named in a request."""
-
-    AUTO = "Auto"
-    PATH = "Path"
-    VIRTUAL = "Virtual"
-
-
-class Checksums(StrEnum):
-    """Which checksums of an S3 store are compared with the bytes."""
-
-    WHEN_LISTED = "WhenListed"
-    ASK = "Ask"
-    IGNORE = "Ignore"
+# A part of a path, or a path below a folder.
+_PART: Final = r"[^/\\]+"
+Listed = Annotated[
+    str,
+    Field(min_length=1, max_length=256),
+    Matches(
+        f"^{_PART}(/{_PART})*$",
+        "files must be paths below source.uri, such as config.json or 1_Pooling/config.json",
+    ),
+    Rule(r"!self.matches(r'(^|/)\.{1,2}(/|$)')", "files must have no . or .. part"),
+]
 
 
 class OnSourceGone(StrEnum):
@@ -55,195 +49,41 @@ class SourceIdentity(StrEnum):
 
     VERSION_ID = "VersionId"
     ETAG = "ETag"
+    LAST_MODIFIED = "LastModified"
     MIXED = "Mixed"
 
 
-class BundleKind(StrEnum):
-    """Kinds of object that can carry a CA bundle."""
-
-    CONFIG_MAP = "ConfigMap"
-    SECRET = "Secret"  # noqa: S105 - a kind's name
-
-
-class CABundleRef(ApiModel):
-    """Where the PEM bundle lies that signs the endpoint's certificate."""
-
-    kind: Annotated[
-        BundleKind, Field(description="ConfigMap or Secret, in the same namespace.")
-    ] = BundleKind.CONFIG_MAP
-    name: Annotated[ObjectName, Field(description="Name of the object.")]
-    key: Annotated[str, Field(min_length=1, max_length=253, description="Key in its data.")] = (
-        "ca.crt"
+def _immutable(field: str) -> Rule:
+    return Rule(
+        f"has(self.{field}) == has(oldSelf.{field})"
+        f" && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        f"{field} is immutable: create a new ModelVersion instead",
+        f".{field}",
     )
 
 
-class SecretRef(ApiModel):
-    """A Secret of the same namespace."""
-
-    name: Annotated[ObjectName, Field(description="Name of the Secret.")]
-
-
-_BUCKET: Final = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?"
-_HUB_NAME: Final = r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
-_REVISION: Final = r"[A-Za-z0-9_]([A-Za-z0-9._/+-]{0,253}[A-Za-z0-9_+-])?"
-_REPOSITORY: Final = f"hf://{_HUB_NAME}(/{_HUB_NAME})?(@{_REVISION})?"
-
-
-class Source(ApiModel):
-    """The store or hub that holds the content. Only `uri` is part of the identity."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!has(self.endpoint) || !self.uri.startsWith('s3://')"
-            " || self.endpoint.matches(r'^https?://[^/]*/?$')",
-            "source.endpoint of s3:// must be without a path",
-            ".endpoint",
-        ),
-        Rule(
-            "!has(self.region) || self.uri.startsWith('s3://')",
-            "source.region goes with s3:// only: remove it",
-            ".region",
-        ),
-        Rule(
-            "!has(self.addressing) || self.addressing == 'Auto' || self.uri.startsWith('s3://')",
-            "source.addressing goes with s3:// only: remove it",
-            ".addressing",
-        ),
-        Rule(
-            "!has(self.checksums) || self.checksums == 'WhenListed'"
-            " || self.uri.startsWith('s3://')",
-            "source.checksums goes with s3:// only: remove it",
-            ".checksums",
-        ),
+def _of_a_web_folder(field: str) -> Rule:
+    return Rule(
+        f"!has(self.{field}) || self.source.uri.matches(r'^https?://.*/$')",
+        f"{field} goes with a folder of https:// only: end source.uri with a slash, or remove it",
+        f".{field}",
     )
-
-    uri: Annotated[
-        str,
-        Field(
-            max_length=1600,
-            description=(
-                "s3://bucket/prefix; s3://bucket/key for one object; or a model repository of the "
-                "hub as hf://organisation/name@revision, where the revision is a branch (main, if "
-                "there is none), a tag or a commit. Immutable."
-            ),
-        ),
-        Matches(
-            f"^({_BUCKET}|{_REPOSITORY})$",
-            "source.uri must be s3://bucket/prefix or hf://organisation/name@revision",
-        ),
-        Rule(
-            r"!self.matches(r'^(s3|hf)://.*(//|/\.{1,2}(/|$))')",
-            "source.uri must have no empty, . or .. part",
-        ),
-        Rule(
-            "!self.matches(r'^hf://(models|datasets|spaces|kernels|buckets)/')",
-            "source.uri names a model repository as hf://organisation/name, and no other kind",
-        ),
-        Rule(
-            r"!self.matches(r'^hf://[^@]*(--|\.\.|\.git(@|$))')",
-            "source.uri: a name of the hub has no -- and no .. and does not end with .git",
-        ),
-        Rule(
-            "!self.startsWith('oci://')",
-            "source.uri: oci:// is not supported; copy the artifact's files into a bucket and name "
-            "that by s3://",
-        ),
-        Rule("self == oldSelf", "source.uri is immutable: create a new ModelVersion instead"),
-    ]
-    endpoint: Annotated[
-        str | None,
-        Field(
-            max_length=512,
-            description=(
-                "Address with its scheme: of an S3-compatible store, e.g. http://seaweed:8333, or "
-                "of a mirror of the hub, which may have a path. Without it, AWS S3 of the region, "
-                "or the public hub."
-            ),
-        ),
-        Matches(
-            r"^https?://[A-Za-z0-9._\[\]:-]+(/[A-Za-z0-9._~/-]*)?$",
-            "source.endpoint must be http://host:port or https://host:port",
-        ),
-    ] = None
-    region: Annotated[
-        str | None,
-        Field(max_length=64, description="Region used for signing s3://; us-east-1 if absent."),
-        Matches(r"^[a-z0-9-]+$", "source.region must be the name of a region, e.g. us-east-1"),
-    ] = None
-    addressing: Annotated[
-        Addressing,
-        Field(
-            description=(
-                "For s3://: Path puts the bucket in the path, Virtual in the host name. "
-                "Auto takes Path for a custom endpoint and Virtual for AWS."
-            )
-        ),
-    ] = Addressing.AUTO
-    checksums: Annotated[
-        Checksums,
-        Field(
-            description=(
-                "For s3://: which checksums of whole objects the first node's bytes are compared "
-                "with. WhenListed: those that the store's listing announces. Ask: all objects are "
-                "asked for one, which some stores refuse. Ignore: none. Immutable."
-            )
-        ),
-        Rule("self == oldSelf", "source.checksums is immutable: create a new ModelVersion instead"),
-    ] = Checksums.WHEN_LISTED
-    ca_bundle_ref: Annotated[
-        CABundleRef | None,
-        Field(
-            description=(
-                "CA bundle for an https endpoint of a private CA, and for where it redirects to."
-            )
-        ),
-    ] = None
-    credentials_secret_ref: Annotated[
-        SecretRef | None,
-        Field(
-            description=(
-                "Secret with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and optionally "
-                "AWS_SESSION_TOKEN for s3://, with HF_TOKEN for hf://. Without it requests are "
-                "anonymous."
-            )
-        ),
-    ] = None
-    recheck_interval: Annotated[
-        str,
-        Field(
-            max_length=7,
-            description=(
-                "How often the source is listed again to see whether it is still the same, from "
-                "10s to 720h. Not done while spec.digest, or a commit in the URI, pins the content."
-            ),
-        ),
-        Matches(
-            _INTERVAL_PATTERN,
-            "source.recheckInterval must be a whole number of s, m or h, e.g. 24h",
-        ),
-        Rule(
-            f"!self.matches(r'{_INTERVAL_PATTERN}')"
-            " || (duration(self) >= duration('10s') && duration(self) <= duration('720h'))",
-            "source.recheckInterval must be from 10s to 720h",
-        ),
-    ] = "24h"
 
 
 class ModelVersionSpec(ApiModel):
     """One immutable content: what it is, where it comes from, which of its files are taken."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        _immutable("include"),
+        _immutable("exclude"),
+        _immutable("files"),
+        _immutable("checksumFile"),
+        _of_a_web_folder("files"),
+        _of_a_web_folder("checksumFile"),
         Rule(
-            "has(self.include) == has(oldSelf.include)"
-            " && (!has(self.include) || self.include == oldSelf.include)",
-            "include is immutable: create a new ModelVersion instead",
-            ".include",
-        ),
-        Rule(
-            "has(self.exclude) == has(oldSelf.exclude)"
-            " && (!has(self.exclude) || self.exclude == oldSelf.exclude)",
-            "exclude is immutable: create a new ModelVersion instead",
-            ".exclude",
+            "!has(self.files) || !has(self.checksumFile)",
+            "files and checksumFile both say which files there are: remove one of them",
+            ".checksumFile",
         ),
         Rule(
             "!has(oldSelf.digest) || (has(self.digest) && self.digest == oldSelf.digest)",
@@ -265,7 +105,7 @@ class ModelVersionSpec(ApiModel):
         ),
         Rule("self == oldSelf", "model is immutable: create a new ModelVersion instead"),
     ]
-    source: Annotated[Source, Field(description="The store or hub that holds the content.")]
+    source: Annotated[Source, Field(description="Where the content comes from.")]
     include: Annotated[
         Globs | None,
         Field(
@@ -279,6 +119,33 @@ class ModelVersionSpec(ApiModel):
     exclude: Annotated[
         Globs | None,
         Field(description="Globs of files to leave out, applied after include. Immutable."),
+    ] = None
+    checksum_file: Annotated[
+        str | None,
+        Field(
+            max_length=255,
+            description=(
+                "Of a folder of https://: the name of the file in it that lists its files as lines "
+                "of sha256 and path; SHA256SUMS if absent. Each node checks the bytes against it. "
+                "Immutable."
+            ),
+        ),
+        Matches(
+            f"^{_PART}$", "checksumFile must be the name of a file in the folder of source.uri"
+        ),
+        Rule("self != '.' && self != '..'", "checksumFile must be the name of a file"),
+    ] = None
+    files: Annotated[
+        tuple[Listed, ...] | None,
+        Field(
+            min_length=1,
+            max_length=256,
+            description=(
+                "Of a folder of https:// without checksums: the files to take, as paths below it. "
+                "A *.safetensors.index.json brings the shards that it names. Immutable."
+            ),
+        ),
+        ListType("atomic"),
     ] = None
     digest: Annotated[
         Digest | None,
@@ -331,7 +198,9 @@ class ModelVersionStatus(ApiModel):
             description=(
                 "What tells a change of the source's files: VersionId, which a replaced file can "
                 "still be read by; ETag, where the bucket keeps no versions or the credentials may "
-                "not list them; or Mixed. Of hf://, VersionId stands for the blob's name in git."
+                "not list them; LastModified, where a web server has no strong ETag; or Mixed. "
+                "VersionId stands for the blob's name in git with hf://, and with https:// for the "
+                "listed sha256 of files that have nothing else."
             )
         ),
     ] = None
@@ -378,7 +247,7 @@ class ModelVersionStatus(ApiModel):
 
 
 class ModelVersion(Kind):
-    """One immutable content of a model, and the store or hub it comes from."""
+    """One immutable content of a model, and where it comes from."""
 
     plural: ClassVar[str] = "modelversions"
     short_names: ClassVar[tuple[str, ...]] = ("mver",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -27,8 +28,16 @@ OPERATOR_ACCOUNT = "modelcache-operator"
 AGENT_ACCOUNT = "modelcache-agent"
 _ROOT = Path(__file__).resolve().parents[3]
 _CA_PATH = f"/api/v1/namespaces/{NAMESPACE}/configmaps/modelcache-ca"
-# Loopback is refused by default; the test bed's store lives there.
-_SOURCE_POLICY = '[{"namespaces": ["*"], "uriPrefixes": ["s3://", "hf://"], "loopback": true}]\n'
+# Loopback and plain http:// are refused by default; the test bed's servers live there.
+_SOURCE_POLICY = json.dumps(
+    [
+        {
+            "namespaces": ["*"],
+            "uriPrefixes": ["s3://", "hf://", "https://", "http://"],
+            "loopback": True,
+        }
+    ]
+)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from modelcache_api.egress import Danger, find_danger
+from modelcache_api.names import Scheme
+
+_WEB_PORTS: Final = {Scheme.HTTP.value: ":80", Scheme.HTTPS.value: ":443"}
 
 
 class AllowRule(BaseModel):
@@ -21,7 +25,10 @@ class AllowRule(BaseModel):
     )
 
     namespaces: tuple[str, ...] = ("*",)
-    uri_prefixes: tuple[str, ...] = ("s3://", "hf://")
+    # What is read without TLS, an administrator has to say.
+    uri_prefixes: tuple[str, ...] = tuple(
+        scheme.prefix for scheme in Scheme if scheme is not Scheme.HTTP
+    )
     endpoints: tuple[str, ...] = ("*",)
     loopback: bool = False
 
@@ -88,10 +95,10 @@ def describe_refused_address(address: str, reach: Reach) -> str | None:
     if danger is Danger.METADATA:
         return (
             f"{address} is a link-local or metadata address; these are always refused: "
-            "set source.endpoint to the store's own address"
+            "name the server's own address in source.endpoint or source.uri"
         )
     if danger is Danger.NO_HOST:
-        return f"{address} is not the address of a host: correct source.endpoint"
+        return f"{address} is not the address of a host: correct source.endpoint or source.uri"
     if danger is Danger.LOOPBACK and not reach.may_reach_loopback:
         return (
             f"{address} is a loopback address; these are refused unless a rule of the "
@@ -122,9 +129,21 @@ def _has_port(host: str) -> bool:
 def is_below(uri: str, prefix: str) -> bool:
     """`s3://b/exp` covers `s3://b/exp` and `s3://b/exp/x`, and not `s3://b/exp2`.
 
-    `hf://org/name` covers all revisions of that repository.
+    `hf://org/name` covers all revisions of that repository; `https://host` all of that server, and
+    nothing at another port.
     """
+    uri, prefix = _one_spelling(uri), _one_spelling(prefix)
     folder = prefix if prefix.endswith("/") else f"{prefix}/"
     if uri.startswith(folder) or uri.rstrip("/") == prefix.rstrip("/"):
         return True
-    return prefix.startswith("hf://") and uri.startswith(f"{prefix}@")
+    return prefix.startswith(Scheme.HUB.prefix) and uri.startswith(f"{prefix}@")
+
+
+def _one_spelling(uri: str) -> str:
+    """A web server's address with its host in lower case and without the scheme's own port."""
+    scheme, _, rest = uri.partition("://")
+    port = _WEB_PORTS.get(scheme.lower())
+    if port is None:
+        return uri
+    authority, slash, path = rest.partition("/")
+    return f"{scheme.lower()}://{authority.lower().removesuffix(port)}{slash}{path}"

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from modelcache_api.manifest import SourceFile, SourceManifest
-from modelcache_api.names import Reason
-from modelcache_api.v1alpha1.model_version import ModelVersionSpec, Source
+from modelcache_api.names import Reason, Scheme
+from modelcache_api.v1alpha1.model_version import ModelVersionSpec
+from modelcache_api.v1alpha1.source import Source
 
 # Versions that were resolved together drift apart by up to this share of their interval.
 _SPREAD: Final = 0.1
@@ -25,8 +26,7 @@ _CONFIRM_SECONDS: Final = 30.0
 _CONFIRMATIONS: Final = 2
 # A refusal is no answer, whatever it says.
 _ANSWERS: Final = frozenset({Reason.SOURCE_GONE, Reason.SOURCE_CHANGED, Reason.RESOLVED})
-_HUB: Final = "hf://"
-_COMMIT: Final = re.compile(rf"{_HUB}[^@]+@[0-9a-f]{{40}}")
+_COMMIT: Final = re.compile(rf"{Scheme.HUB.prefix}[^@]+@[0-9a-f]{{40}}")
 _MAX_PATH_SHOWN: Final = 80
 
 
@@ -177,11 +177,13 @@ def _is_same(before: SourceFile, after: SourceFile) -> bool:
         return False
     if before.version_id is not None and after.version_id is not None:
         return before.version_id == after.version_id
+    if before.etag is None and after.etag is None and before.last_modified is not None:
+        return before.last_modified == after.last_modified
     return before.etag is not None and before.etag == after.etag
 
 
 def _is_hub(uri: str) -> bool:
-    return uri.startswith(_HUB)
+    return uri.startswith(Scheme.HUB.prefix)
 
 
 def _changed(name: str, what: str) -> SourceFinding:

@@ -9,7 +9,7 @@ from typing import Final
 
 from modelcache_api.conditions import Verdict, merge_conditions
 from modelcache_api.labels import make_node_label_key
-from modelcache_api.manifest import SourceManifest
+from modelcache_api.manifest import SourceFile, SourceManifest
 from modelcache_api.names import Condition, Reason
 from modelcache_api.quantities import format_bytes
 from modelcache_api.v1alpha1.base import ConditionStatus
@@ -29,6 +29,13 @@ _KEEPING: Final = "verified copies stay, as spec.onSourceGone says: "
 _DROPPING: Final = f"{DROPPED}: "
 
 
+def _identity_of(file: SourceFile) -> SourceIdentity:
+    if file.version_id is not None:
+        return SourceIdentity.VERSION_ID
+    is_dated = file.etag is None and file.last_modified is not None
+    return SourceIdentity.LAST_MODIFIED if is_dated else SourceIdentity.ETAG
+
+
 @dataclass(frozen=True, slots=True)
 class ResolvedSource:
     """What the source was when it was listed."""
@@ -42,10 +49,8 @@ class ResolvedSource:
     @classmethod
     def of(cls, manifest: SourceManifest) -> ResolvedSource:
         """What the manifest of a new resolution comes to."""
-        versioned = sum(file.version_id is not None for file in manifest.files)
-        identity = SourceIdentity.MIXED if versioned else SourceIdentity.ETAG
-        if versioned == len(manifest.files):
-            identity = SourceIdentity.VERSION_ID
+        kinds = {_identity_of(file) for file in manifest.files}
+        identity = kinds.pop() if len(kinds) == 1 else SourceIdentity.MIXED
         return cls(
             manifest.digest, manifest.size_bytes, len(manifest.files), manifest.revision, identity
         )

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from modelcache_api import names
 from modelcache_api.names import Reason
-from modelcache_api.v1alpha1.model_version import BundleKind, CABundleRef, SecretRef
+from modelcache_api.v1alpha1.source import BundleKind, CABundleRef, SecretRef
 from modelcache_operator.decide.world import ModelVersionView, ObjectKey
 from modelcache_operator.ports.keyed_data import (
     KeyedData,
@@ -53,13 +53,14 @@ async def read_access(
     Raises:
         SourceError: SecretNotFound, SecretInvalid or CABundleInvalid.
     """
-    trust = await read_trust(reader, version)
     secret = version.spec.source.credentials_secret_ref
-    if secret is None:
-        return Access(None, trust.ca_bundle, trust.revision)
-    data = await read_secret(reader, version.key.namespace, secret)
-    revision = (f"secret:{data.revision}", *trust.revision)
-    return Access(parse(data, secret.name), trust.ca_bundle, revision)
+    credentials: _C | None = None
+    revision: tuple[str, ...] = ()
+    if secret is not None:
+        data = await read_secret(reader, version.key.namespace, secret)
+        credentials, revision = parse(data, secret.name), (f"secret:{data.revision}",)
+    trust = await read_trust(reader, version)
+    return Access(credentials, trust.ca_bundle, (*revision, *trust.revision))
 
 
 async def read_trust(reader: KeyedDataReader, version: ModelVersionView) -> Access[Never]:

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from modelcache_api.names import Reason
-from modelcache_api.v1alpha1.model_version import Addressing, Source
+from modelcache_api.v1alpha1.source import Addressing, Source
 from modelcache_operator.ports.sources import SourceError
 
 DEFAULT_REGION: Final = "us-east-1"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from modelcache_api.manifest import SourceFile, SourceManifest
-from modelcache_api.names import Reason
+from modelcache_api.names import Reason, Scheme
 from modelcache_operator.decide.allowed_sources import AllowList
 from modelcache_operator.decide.world import ModelVersionView
 from modelcache_operator.ports.keyed_data import KeyedDataReader
@@ -69,4 +69,17 @@ def make_sources(data: KeyedDataReader, allow_list: Callable[[], AllowList]) -> 
 
         return HubSources(data, allow_list)
 
-    return SourcesByScheme({"s3": lambda: S3Sources(data, allow_list), "hf": make_hub})
+    def make_web() -> Sources:
+        # Its HTTP client is of no use to others.
+        from modelcache_operator.sources.web.sources import WebSources  # noqa: PLC0415
+
+        return WebSources(data, allow_list)
+
+    return SourcesByScheme(
+        {
+            Scheme.S3: lambda: S3Sources(data, allow_list),
+            Scheme.HUB: make_hub,
+            Scheme.HTTPS: make_web,
+            Scheme.HTTP: make_web,
+        }
+    )

@@ -166,8 +166,6 @@ def _resolve(host: str, port: int) -> list[str]:
 def _read_bounded(chunks: Iterable[bytes], max_bytes: int) -> tuple[bytes, bool]:
     """The beginning of a body, and whether that is all of it."""
     body = bytearray()
-    if max_bytes == 0:
-        return b"", False
     for chunk in chunks:
         body += chunk
         if len(body) > max_bytes:

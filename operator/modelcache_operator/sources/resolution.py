@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from modelcache_api.manifest import SourceFile, SourceManifest, make_source_manifest
 from modelcache_api.names import Reason
 from modelcache_api.quoted import quote
-from modelcache_api.v1alpha1.model_version import Checksums
+from modelcache_api.v1alpha1.source import Checksums
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.checksums import ask_checksums
 from modelcache_operator.sources.client import S3Client

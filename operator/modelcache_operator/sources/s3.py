@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from modelcache_api.manifest import SourceFile, SourceManifest
 from modelcache_api.names import Reason
 from modelcache_api.quoted import quote
-from modelcache_api.v1alpha1.model_version import Checksums
+from modelcache_api.v1alpha1.source import Checksums
 from modelcache_operator.decide.allowed_sources import (
     AllowList,
     Reach,

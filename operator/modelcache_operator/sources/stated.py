@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from modelcache_api.checksums import ChecksumAlgorithm, decode_base64, decode_checksum
 from modelcache_api.manifest import SourceFile
-from modelcache_api.v1alpha1.model_version import Checksums
+from modelcache_api.v1alpha1.source import Checksums
 
 # One request each: bounds the time of a resolution, and what it costs. Weights come first.
 MAX_ASKED: Final = 1_000

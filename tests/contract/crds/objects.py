@@ -47,6 +47,25 @@ HUB: Object = {
     }
 }
 
+# As much as may be said of a folder of a web server: with its list, or with its checksum file.
+LISTED: Object = {
+    "spec": {
+        "model": "sentence-transformers/all-MiniLM-L6-v2",
+        "source": {
+            "uri": "https://models.example:8443/minilm/v1/",
+            "caBundleRef": {"kind": "Secret", "name": "ca", "key": "bundle.pem"},
+        },
+        "files": ["config.json", "1_Pooling/config.json", "model.safetensors"],
+    }
+}
+SUMMED: Object = {
+    "spec": {
+        "model": "sentence-transformers/all-MiniLM-L6-v2",
+        "source": {"uri": "https://models.example/minilm/v1/"},
+        "checksumFile": "SHA256SUMS.txt",
+    }
+}
+
 FULL: dict[str, Object] = {
     "ModelVersion": {
         "spec": {
@@ -178,6 +197,15 @@ FULL: dict[str, Object] = {
         },
     },
 }
+
+
+def sample_of(kind: str, path: tuple[str | int, ...]) -> Object:
+    """An object that has the field: what goes with one kind of source alone is not in FULL."""
+    if kind == "ModelVersion" and path[:2] == ("spec", "files"):
+        return LISTED
+    if kind == "ModelVersion" and path[:2] == ("spec", "checksumFile"):
+        return SUMMED
+    return FULL[kind]
 
 
 def with_value(obj: Object, path: tuple[str | int, ...], value: Any) -> Object:

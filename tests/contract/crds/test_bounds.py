@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from contract.crds.objects import FULL, GONE, MINIMAL, value_at, with_value
+from contract.crds.objects import FULL, GONE, MINIMAL, sample_of, value_at, with_value
 from modelcache_api.crdgen import KINDS, build_crd
 from modelcache_kube import Invalid
 
@@ -97,7 +97,7 @@ def shortest(_kind, path, schema):
 
 
 def items(kind, path, schema):
-    sample = value_at(FULL[kind], path)[0]
+    sample = value_at(sample_of(kind, path), path)[0]
     keys = schema.get("x-kubernetes-list-map-keys", [])
 
     def many(count: int):
@@ -160,7 +160,7 @@ async def put(hand, kind: str, body: Any, path: Path) -> Any:
 
 @pytest.mark.parametrize(("kind", "path", "value", "accepted"), BOUNDS)
 async def test_bound(hand, kind, path, value, accepted):
-    body = with_value(FULL[kind], path, value)
+    body = with_value(sample_of(kind, path), path, value)
     if name_of(path) == "operator" and value == "Exists":
         body = with_value(body, (*path[:-1], "value"), GONE)
     if name_of(path) == "copies" and kind == "ModelCache" and path[0] == "spec":
@@ -183,7 +183,7 @@ REQUIRED = [
 
 @pytest.mark.parametrize(("kind", "path"), REQUIRED)
 async def test_required_field_is_named_when_it_is_missing(hand, kind, path):
-    body = with_value(FULL[kind], path, GONE)
+    body = with_value(sample_of(kind, path), path, GONE)
     with pytest.raises(Invalid, match=rf"{path[-1]}.*[Rr]equired"):
         await put(hand, kind, body, path)
 
@@ -203,7 +203,7 @@ DEFAULTS = [
 
 @pytest.mark.parametrize(("kind", "path", "default"), DEFAULTS)
 async def test_default_is_filled_in_where_the_field_is_absent(hand, kind, path, default):
-    body = with_value(FULL[kind], path, GONE)
+    body = with_value(sample_of(kind, path), path, GONE)
     if name_of(path) == "copies":  # the default is below the sample's minReady
         body = with_value(body, ("spec", "placement", "minReady"), 1)
     stored = await put(hand, kind, body, path)

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from contract.crds.objects import DIGEST, FULL, GONE, HUB, MINIMAL, RESOURCES, with_value
+from contract.crds.objects import (
+    DIGEST,
+    FULL,
+    GONE,
+    HUB,
+    LISTED,
+    MINIMAL,
+    RESOURCES,
+    SUMMED,
+    with_value,
+)
 from contract.crds.test_bounds import FIELDS, put, schemas
 from modelcache_kube import Invalid
 
@@ -54,7 +64,7 @@ ACCEPTED = [
 ]
 
 REFUSED = [
-    pytest.param(VERSION, URI, "https://bucket/x", "s3://bucket/prefix", id="another scheme"),
+    pytest.param(VERSION, URI, "ftp://bucket/x", "s3://bucket/prefix", id="another scheme"),
     pytest.param(VERSION, URI, "oci://host/model:v1", "oci:// is not supported; copy", id="oci"),
     pytest.param(VERSION, URI, "s3://Bucket/x", "s3://bucket/prefix", id="upper case bucket"),
     pytest.param(VERSION, URI, "s3://ab", "s3://bucket/prefix", id="too short a bucket"),
@@ -180,6 +190,93 @@ async def test_a_repository_stays_one_and_its_transport_may_change(hand):
         await hand.patch(VERSION, name, with_value({}, URI, "hf://gpt2"))
 
 
+FILES, CHECKSUMS = ("spec", "files"), ("spec", "checksumFile")
+WEB_ACCEPTED = [
+    pytest.param(LISTED, URI, "https://h/", id="a folder at the top"),
+    pytest.param(LISTED, URI, "http://[::1]:8080/a/", id="http, an IPv6 address and a port"),
+    pytest.param(LISTED, URI, "https://h/a%20b/%C3%BC/~x/v1..2/", id="what needs an escape"),
+    pytest.param(LISTED, FILES, GONE, id="a folder with the usual checksum file"),
+    pytest.param(LISTED, FILES, [".gitkeep", "a b/ü?#.bin", "..."], id="any name"),
+    pytest.param(SUMMED, CHECKSUMS, "sha256 sums (1).txt", id="any name of a checksum file"),
+    pytest.param(SUMMED, ("spec", "include"), ["*.safetensors"], id="globs"),
+    pytest.param(SUMMED, ("spec", "digest"), DIGEST, id="a pin"),
+]
+NO_ADDRESS = "https://host/path, with the host in lower case"
+WEB_REFUSED = [
+    pytest.param(LISTED, URI, "https://h", NO_ADDRESS, id="no path"),
+    pytest.param(LISTED, URI, "https://H/x/", NO_ADDRESS, id="an upper case host"),
+    pytest.param(LISTED, URI, "HTTPS://h/x/", NO_ADDRESS, id="an upper case scheme"),
+    pytest.param(LISTED, URI, "https://u:p@h/x/", NO_ADDRESS, id="a password"),
+    pytest.param(LISTED, URI, "https://h./x/", NO_ADDRESS, id="a dot after the host"),
+    pytest.param(LISTED, URI, "https://h:0/x/", NO_ADDRESS, id="no port"),
+    pytest.param(LISTED, URI, "https://h/x/?token=y/", NO_ADDRESS, id="a query"),
+    pytest.param(LISTED, URI, "https://h/x/#y/", NO_ADDRESS, id="a fragment"),
+    pytest.param(LISTED, URI, "https://h/%2e%2e/x/", NO_ADDRESS, id="escaped dots"),
+    pytest.param(LISTED, URI, "https://h/a%2Fb/", NO_ADDRESS, id="an escaped slash"),
+    pytest.param(LISTED, URI, "https://h/%252e/", NO_ADDRESS, id="an escaped escape"),
+    pytest.param(LISTED, URI, "https://h/..;/x/", NO_ADDRESS, id="a path parameter"),
+    pytest.param(LISTED, URI, "https://h/a/../b/", "no empty, . or ..", id="a step back"),
+    pytest.param(LISTED, URI, "https://h//a/", "no empty, . or ..", id="an empty part"),
+    pytest.param(LISTED, SECRET[:-1], {"name": "s"}, "never get credentials", id="a Secret"),
+    pytest.param(LISTED, ENDPOINT, "https://h", "the URI is the address", id="an endpoint"),
+    pytest.param(LISTED, REGION, "us-east-1", "goes with s3:// only", id="a region"),
+    pytest.param(LISTED, ADDRESSING, "Path", "goes with s3:// only", id="addressing"),
+    pytest.param(LISTED, FILES, [], "at least 1 item", id="an empty list"),
+    pytest.param(LISTED, FILES, ["/a"], "paths below source.uri", id="an absolute path"),
+    pytest.param(LISTED, FILES, ["a/"], "paths below source.uri", id="a folder"),
+    pytest.param(LISTED, FILES, ["a\\b"], "paths below source.uri", id="a backslash"),
+    pytest.param(LISTED, FILES, ["a/../../b"], "no . or .. part", id="a step out"),
+    pytest.param(LISTED, CHECKSUMS, "SHA256SUMS", "remove one of them", id="both"),
+    pytest.param(SUMMED, CHECKSUMS, "a/SHA256SUMS", "name of a file in the folder", id="a path"),
+    pytest.param(SUMMED, CHECKSUMS, "..", "must be the name of a file", id="no name"),
+]
+
+
+@pytest.mark.parametrize(("sample", "path", "value"), WEB_ACCEPTED)
+async def test_of_a_web_server_accepted(hand, sample, path, value):
+    assert await hand.create(VERSION, with_value(sample, path, value))
+
+
+@pytest.mark.parametrize(("sample", "path", "value", "cure"), WEB_REFUSED)
+async def test_of_a_web_server_refused_with_field_and_cure(hand, sample, path, value, cure):
+    with pytest.raises(Invalid) as refused:
+        await hand.create(VERSION, with_value(sample, path, value))
+    assert cure in str(refused.value)
+    assert ".".join(path) in str(refused.value)
+
+
+NOT_A_FOLDER = [
+    pytest.param(FILES, "https://h/m.gguf", "files goes with a folder", id="files of a file"),
+    pytest.param(FILES, "s3://models/m/", "files goes with a folder", id="files of a bucket"),
+    pytest.param(CHECKSUMS, "https://h/m.gguf", "checksumFile goes with a folder", id="of a file"),
+    pytest.param(CHECKSUMS, "hf://org/name", "checksumFile goes with a folder", id="of the hub"),
+]
+
+
+@pytest.mark.parametrize(("field", "uri", "cure"), NOT_A_FOLDER)
+async def test_what_names_files_goes_with_a_folder_of_a_web_server(hand, field, uri, cure):
+    sample = LISTED if field == FILES else SUMMED
+    with pytest.raises(Invalid) as refused:
+        await hand.create(VERSION, with_value(sample, URI, uri))
+    assert cure in str(refused.value)
+    assert ".".join(field) in str(refused.value)
+
+
+FOLDER_SET_ONCE = [
+    pytest.param(LISTED, FILES, ["x"], "files is immutable", id="files"),
+    pytest.param(LISTED, FILES, None, "files is immutable", id="files taken"),
+    pytest.param(SUMMED, CHECKSUMS, "x", "checksumFile is immutable", id="checksumFile"),
+    pytest.param(SUMMED, CHECKSUMS, None, "checksumFile is immutable", id="checksumFile taken"),
+]
+
+
+@pytest.mark.parametrize(("sample", "path", "value", "cure"), FOLDER_SET_ONCE)
+async def test_which_files_a_folder_has_cannot_be_changed(hand, sample, path, value, cure):
+    made = await hand.create(VERSION, sample)
+    with pytest.raises(Invalid, match=cure):
+        await hand.patch(VERSION, made["metadata"]["name"], with_value({}, path, value))
+
+
 SET_ONCE = [
     pytest.param(VERSION, ("spec", "model"), "other", "model is immutable: create", id="model"),
     pytest.param(VERSION, URI, "s3://other", "source.uri is immutable: create", id="uri"),
@@ -267,7 +364,7 @@ def messages(schema: Any) -> list[str]:
 
 
 def test_every_rule_has_a_row():
-    rows = (*REFUSED, *HUB_REFUSED, *SET_ONCE)
+    rows = (*REFUSED, *HUB_REFUSED, *WEB_REFUSED, *NOT_A_FOLDER, *FOLDER_SET_ONCE, *SET_ONCE)
     told = [row.values[-1] for row in rows] + ["the name must be at most 63"]
     # CacheNodes are written by our programs: the patterns are tried, the sentences are not needed.
     every = [m for root in schemas().values() for m in messages(root)]

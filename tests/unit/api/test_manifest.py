@@ -81,6 +81,7 @@ CHANGES = [
     pytest.param(SourceFile("p", 1, "e", "v"), id="version"),
     pytest.param(SourceFile("p", 1, None, "e"), id="version of the same text as the etag"),
     pytest.param(SourceFile("p", 1, 'e" x\n1 "e'), id="etag that looks like more"),
+    pytest.param(SourceFile("p", 1, last_modified="e"), id="date of the same text as the etag"),
 ]
 
 
@@ -99,6 +100,12 @@ def test_manifests_without_checksums_and_revision_are_packed_as_ever():
     """Their stored bytes have a digest, by which those written by older operators are found."""
     packed = pack_source(make_source_manifest([SourceFile("p", 1, "e", key="k")]))
     assert gzip.decompress(packed) == b'[["p",1,"e",null,"k"]]'
+
+
+@pytest.mark.parametrize("sha256", [None, SHA])
+def test_a_date_is_kept_with_and_without_a_checksum(sha256):
+    dated = make_source_manifest([SourceFile("p", 1, sha256=sha256, last_modified="d")])
+    assert unpack_source(pack_source(dated)) == dated
 
 
 PACKED = pack_content(make_content_manifest([ContentFile("a" * 50, 10, SHA, (SHA, SHA))]))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from modelcache_api.v1alpha1.model_version import Source
+from modelcache_api.v1alpha1.source import Source
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.addressing import make_address
 from modelcache_operator.sources.location import S3Location, parse_s3_uri

@@ -71,6 +71,8 @@ def ask(rules, *, namespace="team", uri="s3://models/llama", host="s3.example:44
             False,
             id="@ means nothing to S3",
         ),
+        pytest.param(None, {"uri": "https://h/m/"}, True, id="the default allows TLS"),
+        pytest.param(None, {"uri": "http://h/m/"}, False, id="and nothing without it"),
         pytest.param([AllowRule(endpoints=("*.example",))], {}, True, id="host without port"),
         pytest.param([AllowRule(endpoints=("s3.example:443",))], {}, True, id="host and port"),
         pytest.param([AllowRule(endpoints=("s3.example:80",))], {}, False, id="another port"),
@@ -96,6 +98,36 @@ def test_a_source_is_allowed_where_one_rule_covers_all_of_it(rules, more, allowe
     assert isinstance(found, Reach) is allowed
     if isinstance(found, Refusal):
         assert "allow-list" in found.message
+
+
+WEB_RULE = "https://good.example/models"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "uri", "allowed"),
+    [
+        (WEB_RULE, "https://good.example/models/m.gguf", True),
+        (WEB_RULE, "https://good.example/models/", True),
+        (WEB_RULE, "https://good.example:443/models/m/", True),
+        ("https://Good.Example:443/models/", "https://good.example/models/m/", True),
+        ("https://good.example", "https://good.example/any/m.gguf", True),
+        ("https://", "https://any.example/m.gguf", True),
+        ("http://good.example:80", "http://good.example/m.gguf", True),
+        (WEB_RULE, "https://good.example/models2/m.gguf", False),
+        (WEB_RULE, "https://good.example/Models/m.gguf", False),
+        (WEB_RULE, "http://good.example/models/m.gguf", False),
+        (WEB_RULE, "https://good.example:8443/models/m.gguf", False),
+        (WEB_RULE, "https://good.example:80/models/m.gguf", False),
+        ("https://good.example", "https://good.example.evil.example/m.gguf", False),
+        ("https://good.example", "https://good.example@evil.example/m.gguf", False),
+        ("https://good.example", "https://evil.example/good.example/m.gguf", False),
+        ("https://good.example:8443", "https://good.example/m.gguf", False),
+        ("https://good.example/x@y", "https://good.example/x@y@z/m", False),
+    ],
+)
+def test_a_web_servers_rule_covers_what_lies_below_it_and_nothing_beside(prefix, uri, allowed):
+    found = ask([AllowRule(uri_prefixes=(prefix,))], uri=uri, host="good.example:443")
+    assert isinstance(found, Reach) is allowed
 
 
 def test_loopback_is_granted_by_a_covering_rule_only():

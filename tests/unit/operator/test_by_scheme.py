@@ -40,9 +40,9 @@ async def test_another_scheme_is_no_source():
         await sources.resolve(make_version("oci://x"))
 
 
-async def test_both_kinds_that_we_have_refuse_what_is_not_allowed():
+async def test_all_kinds_that_we_have_refuse_what_is_not_allowed():
     sources = make_sources(FakeKeyedData(), lambda: AllowList(()))
-    for uri in ("s3://models/m", "hf://org/name"):
+    for uri in ("s3://models/m", "hf://org/name", "https://host/m/", "http://host/m.gguf"):
         for call in (sources.resolve, lambda v: sources.sign(v, (), "0a")):
             with pytest.raises(SourceError, match="SourceNotAllowed"):
                 await call(make_version(uri))

@@ -4,8 +4,9 @@ import pytest
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 
 from modelcache_operator.ports.sources import SourceError
-from modelcache_operator.sources.hub.endpoint import Origin, origin_of, parse_endpoint
+from modelcache_operator.sources.hub.endpoint import parse_endpoint
 from modelcache_operator.sources.hub.location import HubLocation, parse_hub_uri
+from modelcache_operator.sources.origin import Origin, origin_of
 
 
 @pytest.mark.parametrize(

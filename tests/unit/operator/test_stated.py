@@ -8,7 +8,7 @@ import hashlib
 import pytest
 
 from modelcache_api.manifest import SourceFile
-from modelcache_api.v1alpha1.model_version import Checksums
+from modelcache_api.v1alpha1.source import Checksums
 from modelcache_operator.sources.stated import (
     MAX_ASKED,
     choose_asked,

@@ -54,6 +54,60 @@ def test_bytes_that_a_success_brings(head, body):
     assert judge_success(ASK, head) == body
 
 
+DATE, OTHER_DATE = "Wed, 01 Jan 2020 00:00:00 GMT", "Thu, 02 Jan 2020 00:00:00 GMT"
+DATED = Ask("m.bin", 1000, None, 100, 200, DATE)
+RANGE = "bytes 100-199/1000"
+
+
+@pytest.mark.parametrize(
+    ("ask", "head", "is_taken"),
+    [
+        pytest.param(DATED, Head(206, content_range=RANGE, last_modified=DATE), True, id="same"),
+        pytest.param(
+            DATED, Head(206, content_range=RANGE, last_modified=OTHER_DATE), False, id="another"
+        ),
+        pytest.param(DATED, Head(206, content_range=RANGE), False, id="none"),
+        pytest.param(DATED, Head(200, last_modified=OTHER_DATE), False, id="another whole file"),
+        pytest.param(
+            ASK, Head(206, '"e"', RANGE, last_modified=OTHER_DATE), True, id="an ETag is enough"
+        ),
+    ],
+)
+def test_C12_a_date_guards_a_file_without_etag(ask, head, is_taken):
+    found = judge_success(ask, head)
+    assert isinstance(found, Body) is is_taken
+    if isinstance(found, Refusal):
+        assert (found.reason, found.cure) == (Reason.SOURCE_CHANGED, Cure.NONE)
+    assert DATE in judge_failure(DATED, Head(412), b"").message
+
+
+@pytest.mark.parametrize(
+    ("head", "is_taken"),
+    [
+        pytest.param(Head(200, content_length=1000, content_encoding="gzip"), True, id="stored so"),
+        pytest.param(Head(206, content_range=RANGE, content_encoding="gzip"), True, id="a range"),
+        pytest.param(Head(200, content_length=77, content_encoding="GZIP"), False, id="shorter"),
+        pytest.param(Head(200, content_encoding="br"), False, id="of a length not told"),
+        pytest.param(
+            Head(206, content_range="bytes 100-199/777", content_encoding="zstd"), False, id="part"
+        ),
+        pytest.param(
+            Head(206, '"e-gzip"', "bytes 100-199/777", content_encoding="x-gzip"), False, id="etag"
+        ),
+        pytest.param(
+            Head(206, content_range=RANGE, content_encoding="aws-chunked"), True, id="no packing"
+        ),
+    ],
+)
+def test_what_is_compressed_on_the_way_is_no_file(head, is_taken):
+    """Stores keep the word for objects that were put compressed; those are as long as listed."""
+    found = judge_success(ASK, head)
+    assert isinstance(found, Body) is is_taken
+    if isinstance(found, Refusal):
+        assert (found.reason, found.cure) == (Reason.SOURCE_ERROR, Cure.NONE)
+        assert "compresses it" in found.message
+
+
 @pytest.mark.parametrize(
     "head",
     [

@@ -5,7 +5,8 @@ import pytest
 from builders import digest
 from modelcache_api.manifest import SourceFile, make_source_manifest
 from modelcache_api.names import Reason
-from modelcache_api.v1alpha1.model_version import ModelVersionSpec, Source
+from modelcache_api.v1alpha1.model_version import ModelVersionSpec
+from modelcache_api.v1alpha1.source import Source
 from modelcache_operator.decide.source_check import (
     UNCHANGED,
     SourceFinding,
@@ -29,6 +30,10 @@ def file(path, etag="e1", size=10, version=None):
     return SourceFile(path, size, None if etag is None else f'"{etag}"', version)
 
 
+def dated(path, date):
+    return SourceFile(path, 10, last_modified=date)
+
+
 def listing(*files):
     return make_source_manifest(files)
 
@@ -42,6 +47,20 @@ CHANGED, GONE = Reason.SOURCE_CHANGED, Reason.SOURCE_GONE
     ("kept", "found", "reason", "told"),
     [
         pytest.param(KEPT, KEPT, Reason.RESOLVED, "", id="the same"),
+        pytest.param(
+            listing(dated("a", "d1"), file("b")),
+            listing(dated("a", "d2"), file("b")),
+            CHANGED,
+            "1 file ('a') changed",
+            id="C06: another date",
+        ),
+        pytest.param(
+            listing(dated("a", "d1"), dated("b", "d1")),
+            listing(dated("a", "d1")),
+            GONE,
+            "1 file ('b')",
+            id="a dated file is gone, the other is the same",
+        ),
         pytest.param(
             KEPT,
             listing(file("a", "e2"), file("b")),
@@ -140,6 +159,12 @@ GONE_LOOK = judge_refusal("s3://b/m", Reason.SOURCE_NOT_FOUND, "there is no buck
         ("hf://o/n", Reason.SOURCE_NOT_FOUND, None, Reason.SOURCE_NOT_FOUND),
         ("hf://o/n", Reason.SOURCE_GATED, None, Reason.SOURCE_GATED),
         ("hf://o/n", Reason.SOURCE_GONE, None, Reason.SOURCE_ERROR),
+        pytest.param(
+            "https://h/m/", Reason.SOURCE_NOT_FOUND, False, Reason.SOURCE_GONE, id="C21 a folder"
+        ),
+        ("https://h/m/", Reason.NOT_A_MODEL, None, Reason.NOT_A_MODEL),
+        # A date of this very second: the next look tells.
+        ("https://h/m/", CHANGED, None, Reason.SOURCE_ERROR),
     ],
 )
 def test_what_a_refusal_says_of_the_source(uri, reason, is_current, told):
