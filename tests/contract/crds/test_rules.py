@@ -190,14 +190,14 @@ async def test_a_repository_stays_one_and_its_transport_may_change(hand):
         await hand.patch(VERSION, name, with_value({}, URI, "hf://gpt2"))
 
 
-FILES, CHECKSUMS = ("spec", "files"), ("spec", "checksumFile")
+FILES, CHECKSUM_FILE = ("spec", "files"), ("spec", "checksumFile")
 WEB_ACCEPTED = [
     pytest.param(LISTED, URI, "https://h/", id="a folder at the top"),
     pytest.param(LISTED, URI, "http://[::1]:8080/a/", id="http, an IPv6 address and a port"),
     pytest.param(LISTED, URI, "https://h/a%20b/%C3%BC/~x/v1..2/", id="what needs an escape"),
     pytest.param(LISTED, FILES, GONE, id="a folder with the usual checksum file"),
     pytest.param(LISTED, FILES, [".gitkeep", "a b/ü?#.bin", "..."], id="any name"),
-    pytest.param(SUMMED, CHECKSUMS, "sha256 sums (1).txt", id="any name of a checksum file"),
+    pytest.param(SUMMED, CHECKSUM_FILE, "sha256 sums (1).txt", id="any name of a checksum file"),
     pytest.param(SUMMED, ("spec", "include"), ["*.safetensors"], id="globs"),
     pytest.param(SUMMED, ("spec", "digest"), DIGEST, id="a pin"),
 ]
@@ -221,14 +221,17 @@ WEB_REFUSED = [
     pytest.param(LISTED, ENDPOINT, "https://h", "the URI is the address", id="an endpoint"),
     pytest.param(LISTED, REGION, "us-east-1", "goes with s3:// only", id="a region"),
     pytest.param(LISTED, ADDRESSING, "Path", "goes with s3:// only", id="addressing"),
+    pytest.param(LISTED, CHECKSUMS, "Ask", "goes with s3:// only", id="checksums of a store"),
     pytest.param(LISTED, FILES, [], "at least 1 item", id="an empty list"),
     pytest.param(LISTED, FILES, ["/a"], "paths below source.uri", id="an absolute path"),
     pytest.param(LISTED, FILES, ["a/"], "paths below source.uri", id="a folder"),
     pytest.param(LISTED, FILES, ["a\\b"], "paths below source.uri", id="a backslash"),
     pytest.param(LISTED, FILES, ["a/../../b"], "no . or .. part", id="a step out"),
-    pytest.param(LISTED, CHECKSUMS, "SHA256SUMS", "remove one of them", id="both"),
-    pytest.param(SUMMED, CHECKSUMS, "a/SHA256SUMS", "name of a file in the folder", id="a path"),
-    pytest.param(SUMMED, CHECKSUMS, "..", "must be the name of a file", id="no name"),
+    pytest.param(LISTED, CHECKSUM_FILE, "SHA256SUMS", "remove one of them", id="both"),
+    pytest.param(
+        SUMMED, CHECKSUM_FILE, "a/SHA256SUMS", "name of a file in the folder", id="a path"
+    ),
+    pytest.param(SUMMED, CHECKSUM_FILE, "..", "must be the name of a file", id="no name"),
 ]
 
 
@@ -248,8 +251,12 @@ async def test_of_a_web_server_refused_with_field_and_cure(hand, sample, path, v
 NOT_A_FOLDER = [
     pytest.param(FILES, "https://h/m.gguf", "files goes with a folder", id="files of a file"),
     pytest.param(FILES, "s3://models/m/", "files goes with a folder", id="files of a bucket"),
-    pytest.param(CHECKSUMS, "https://h/m.gguf", "checksumFile goes with a folder", id="of a file"),
-    pytest.param(CHECKSUMS, "hf://org/name", "checksumFile goes with a folder", id="of the hub"),
+    pytest.param(
+        CHECKSUM_FILE, "https://h/m.gguf", "checksumFile goes with a folder", id="of a file"
+    ),
+    pytest.param(
+        CHECKSUM_FILE, "hf://org/name", "checksumFile goes with a folder", id="of the hub"
+    ),
 ]
 
 
@@ -265,8 +272,8 @@ async def test_what_names_files_goes_with_a_folder_of_a_web_server(hand, field, 
 FOLDER_SET_ONCE = [
     pytest.param(LISTED, FILES, ["x"], "files is immutable", id="files"),
     pytest.param(LISTED, FILES, None, "files is immutable", id="files taken"),
-    pytest.param(SUMMED, CHECKSUMS, "x", "checksumFile is immutable", id="checksumFile"),
-    pytest.param(SUMMED, CHECKSUMS, None, "checksumFile is immutable", id="checksumFile taken"),
+    pytest.param(SUMMED, CHECKSUM_FILE, "x", "checksumFile is immutable", id="checksumFile"),
+    pytest.param(SUMMED, CHECKSUM_FILE, None, "checksumFile is immutable", id="checksumFile taken"),
 ]
 
 
