@@ -11,11 +11,11 @@ from http import HTTPStatus
 from typing import Final
 
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.connections import NO_ANSWER, Answer, ElsewhereError
 from modelcache_operator.sources.egress import RefusedAddressError
 from modelcache_operator.sources.no_answer import explain_no_answer
-from modelcache_operator.sources.quoted import quote_key
 from modelcache_operator.sources.store_answer import read_retry_after
 
 _SOON: Final = 15.0
@@ -48,7 +48,7 @@ def explain(error: Exception, where: str) -> SourceError:
 
 def explain_status(answer: Answer, asked: Asked) -> SourceError:
     """The reason for an answer that is an error."""
-    where, name, status = asked.where, quote_key(asked.path), answer.status
+    where, name, status = asked.where, quote(asked.path), answer.status
     if status in _BUSY:
         return SourceError(
             Reason.THROTTLED,

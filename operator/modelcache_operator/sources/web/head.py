@@ -11,8 +11,8 @@ from http import HTTPStatus
 from typing import Final
 
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 from modelcache_operator.ports.sources import SourceError
-from modelcache_operator.sources.quoted import quote_key
 
 _STRONG_ETAG: Final = re.compile(r'"[\x21\x23-\x7e]{1,200}"')
 # The one form that servers may send since 1999.
@@ -62,13 +62,13 @@ def read_head(path: str, size_bytes: int, headers: Mapping[str, str], now: datet
     if kind in _PAGES and not path.endswith((".html", ".htm", ".xhtml")):
         raise SourceError(
             Reason.NOT_A_MODEL,
-            f"the server sends a web page ({kind}) for {quote_key(path)}: it may want a login, or "
+            f"the server sends a web page ({kind}) for {quote(path)}: it may want a login, or "
             "not have the file; correct source.uri or the server",
         )
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise SourceError(
             Reason.SOURCE_INVALID,
-            f"the server compresses {quote_key(path)} although that was not asked for, so its size "
+            f"the server compresses {quote(path)} although that was not asked for, so its size "
             "is not known: switch that off for this file",
         )
     etag = headers.get("etag", "").strip()
@@ -85,7 +85,7 @@ def refuse_nameless(path: str) -> SourceError:
     """The error for a file that cannot be told from a changed one."""
     return SourceError(
         Reason.SOURCE_INVALID,
-        f"the server gives {quote_key(path)} neither a strong ETag nor a Last-Modified, so a "
+        f"the server gives {quote(path)} neither a strong ETag nor a Last-Modified, so a "
         "change during a download would go unnoticed: let it send one of them, or put a SHA256SUMS "
         "beside the files and name the folder in source.uri",
     )
@@ -100,7 +100,7 @@ def _refuse_unsettled(path: str, modified: str, date: str, now: datetime) -> Non
     if (sent - changed).total_seconds() < _SETTLED_SECONDS:
         raise SourceError(
             Reason.SOURCE_CHANGED,
-            f"{quote_key(path)} has no strong ETag, and was modified this very second, as its "
+            f"{quote(path)} has no strong ETag, and was modified this very second, as its "
             "server says: it is looked at again; a server that says so always must send an ETag",
             retry_after_seconds=_SOON,
         )

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 from modelcache_operator.ports.sources import SourceError
-from modelcache_operator.sources.quoted import quote_key
 
 DEFAULT_CHECKSUM_FILE: Final = "SHA256SUMS"
 SHARD_INDEX: Final = ".safetensors.index.json"
@@ -48,10 +48,10 @@ def parse_checksums(body: bytes, name: str) -> Mapping[str, str]:
         if path == name:
             continue
         if found.setdefault(path, sha256) != sha256:
-            raise _invalid(name, f"line {number} gives {quote_key(path)} a second sha256")
+            raise _invalid(name, f"line {number} gives {quote(path)} a second sha256")
         if len(found) > _MAX_LISTED:
             raise SourceError(
-                Reason.TOO_MANY_FILES, f"{quote_key(name)} lists more than {_MAX_LISTED} files"
+                Reason.TOO_MANY_FILES, f"{quote(name)} lists more than {_MAX_LISTED} files"
             )
     if not found:
         raise _invalid(name, "it lists no file")
@@ -90,6 +90,6 @@ def _read_line(text: str, number: int, name: str) -> tuple[str, str]:
 def _invalid(name: str, what: str) -> SourceError:
     return SourceError(
         Reason.SOURCE_INVALID,
-        f"{quote_key(name)} cannot be used: {what}; correct it on the server, or name the files in "
+        f"{quote(name)} cannot be used: {what}; correct it on the server, or name the files in "
         "spec.files of a new ModelVersion",
     )

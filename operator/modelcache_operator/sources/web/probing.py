@@ -10,9 +10,9 @@ from typing import Final
 
 from modelcache_api.manifest import SourceFile
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.connections import Answer
-from modelcache_operator.sources.quoted import quote_key
 from modelcache_operator.sources.web.conversation import WebConversation
 from modelcache_operator.sources.web.errors import Asked, explain_status
 from modelcache_operator.sources.web.head import FileHead, read_head, read_size, refuse_nameless
@@ -50,7 +50,7 @@ class Prober:
         if not answer.is_whole:
             raise SourceError(
                 Reason.SOURCE_INVALID,
-                f"{quote_key(path)} is longer than {MAX_INDEX_BYTES} bytes: name the files in "
+                f"{quote(path)} is longer than {MAX_INDEX_BYTES} bytes: name the files in "
                 "spec.files of a new ModelVersion",
             )
         return answer.body
@@ -90,7 +90,7 @@ class Prober:
         if found != (file.size_bytes, file.etag, file.last_modified):
             raise SourceError(
                 Reason.SOURCE_INVALID,
-                f"GET and HEAD state another size, ETag or Last-Modified of {quote_key(file.path)}:"
+                f"GET and HEAD state another size, ETag or Last-Modified of {quote(file.path)}:"
                 " behind the name may be servers that differ, or something in between changes "
                 "answers; let all of them answer alike",
                 retry_after_seconds=_LATER,
@@ -116,8 +116,7 @@ class Prober:
         if size is None:
             raise SourceError(
                 Reason.SOURCE_INVALID,
-                f"the server does not say how long {quote_key(path)} is: let it send a "
-                "Content-Length",
+                f"the server does not say how long {quote(path)} is: let it send a Content-Length",
             )
         return read_head(path, size, answer.headers, self.clock())
 

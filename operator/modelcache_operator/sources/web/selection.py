@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from modelcache_api.manifest import SourceFile
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 from modelcache_operator.ports.sources import SourceError
-from modelcache_operator.sources.quoted import quote_key
 from modelcache_operator.sources.selection import Globs, check_files
 
 
@@ -42,7 +42,7 @@ def select_wanted(
         if "%" in wanted.path:
             raise SourceError(
                 Reason.UNSAFE_KEY,
-                f"{quote_key(wanted.path)} holds a percent sign, which servers read in more than "
+                f"{quote(wanted.path)} holds a percent sign, which servers read in more than "
                 "one way; rename it or leave it out with spec.exclude",
             )
     return taken

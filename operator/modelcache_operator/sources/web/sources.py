@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from modelcache_api.manifest import SourceFile, SourceManifest, make_source_manifest
 from modelcache_api.names import Reason
+from modelcache_api.quoted import quote
 from modelcache_operator.decide.allowed_sources import AllowList
 from modelcache_operator.decide.world import ModelVersionView
 from modelcache_operator.ports.keyed_data import KeyedDataReader
@@ -19,7 +20,6 @@ from modelcache_operator.ports.sources import SignedFile, SignedPage, SourceErro
 from modelcache_operator.sources.access import read_trust
 from modelcache_operator.sources.client import ClientCache, Timeouts
 from modelcache_operator.sources.connections import JudgedConnections
-from modelcache_operator.sources.quoted import quote_key
 from modelcache_operator.sources.resolution import Gate, listing_too_long
 from modelcache_operator.sources.selection import Globs
 from modelcache_operator.sources.turns import NamespaceTurns
@@ -104,9 +104,7 @@ class WebSources:
         self, _version: ModelVersionView, file: SourceFile, _revision: str | None = None
     ) -> bytes:
         """Nothing: each file has its address."""
-        raise SourceError(
-            Reason.SOURCE_INVALID, f"{quote_key(file.path)} is read at its own address"
-        )
+        raise SourceError(Reason.SOURCE_INVALID, f"{quote(file.path)} is read at its own address")
 
     async def close(self) -> None:
         """End the threads once their present calls are over."""
