@@ -85,7 +85,7 @@ async def test_what_nodes_could_not_read_is_found_when_it_is_resolved(web_source
     web.override = for_path("/model.safetensors", told, "GET")
     found = await fail(web_sources, version)
     assert found.reason in ("AuthFailed", "SourceInvalid")
-    assert '"model.safetensors"' in found.message
+    assert "'model.safetensors'" in found.message
 
 
 async def test_servers_behind_one_name_that_differ_are_told(web, web_sources):
@@ -115,7 +115,7 @@ async def test_a_checksum_file_that_is_none_says_which_line(web_sources, folder,
     web.put({"SHA256SUMS": body})
     found = await fail(web_sources, version)
     assert (found.reason, found.retry_after_seconds) == ("SourceInvalid", None)
-    assert '"SHA256SUMS"' in found.message
+    assert "'SHA256SUMS'" in found.message
     assert says in found.message
 
 
@@ -146,7 +146,7 @@ async def test_C21_one_missing_file_of_the_list_is_named(web_sources, folder):
     del web.pages["config.json"]
     found = await fail(web_sources, version)
     assert found.reason == "SourceNotFound"
-    assert '"config.json"' in found.message
+    assert "'config.json'" in found.message
 
 
 async def test_words_of_the_server_enter_no_message(web_sources, folder):

@@ -86,7 +86,7 @@ async def test_a_checksum_file_may_have_another_name(web_sources, site, tmp_path
     assert sizes(await web_sources.resolve(named)) == SIZES
     found = await fail(web_sources, make_version(f"{site.url}/"))
     assert found.reason == "SourceNotFound"
-    assert '"SHA256SUMS"' in found.message
+    assert "'SHA256SUMS'" in found.message
     assert "spec.files" in found.message
 
 

@@ -33,7 +33,7 @@ SHA, OTHER = "0a" * 32, "0b" * 32
 )
 def test_lines_of_sha256sum(text, found):
     if found is None:
-        with pytest.raises(SourceError, match='SourceInvalid: "sums"'):
+        with pytest.raises(SourceError, match="SourceInvalid: 'sums'"):
             parse_checksums(text.encode(), "sums")
     else:
         assert parse_checksums(text.encode(), "sums") == found
