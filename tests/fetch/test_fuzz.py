@@ -144,7 +144,7 @@ async def test_two_thousand_hostile_answers(tmp_path: Path, caplog, record_prope
                 await asyncio.gather(*(run.take(seed) for seed in seeds))
                 answers = server.answers
         gc.collect()
-    record_property("outcomes", dict(run.outcomes))
+    record_property("outcomes", str(dict(run.outcomes)))
     print(f"\n{answers} answers in {len(seeds)} cases: {run.outcomes.most_common()}")
     assert not run.faults, "\n".join([f"{len(run.faults)} of {len(seeds)}", *run.faults[:20]])
     assert [r.getMessage() for r in caplog.records if r.levelname in ("ERROR", "CRITICAL")] == []
