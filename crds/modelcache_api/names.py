@@ -130,6 +130,8 @@ class Condition(StrEnum):
     STALLED = "Stalled"
     # Of ModelVersions: the source is what it was when resolved. Unknown while it does not answer.
     SOURCE_CURRENT = "SourceCurrent"
+    # Of CacheNodes, and only while it is true: other nodes got wrong bytes from this one.
+    PEER_SUSPECTED = "PeerSuspected"
 
 
 class Scheme(StrEnum):
@@ -229,6 +231,7 @@ class Reason(StrEnum):
     VOLUME_REFUSED = "VolumeRefused"
     NODE_LOST = "NodeLost"
     AGENT_ALIVE = "AgentAlive"
+    PEER_SUSPECTED = "PeerSuspected"
     NO_AGENT = "NoAgent"
     AGENTS_NOT_RUNNING = "AgentsNotRunning"
     NO_ELIGIBLE_NODE = "NoEligibleNode"

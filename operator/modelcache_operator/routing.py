@@ -173,6 +173,7 @@ class Router:
             self._queue.add(node_key(name), after_seconds=_ROOM_SECONDS)
         elif old is None or _node_matters(old) != _node_matters(new):
             self._queue.add(node_key(name))
+        self._look_at_suspects(_suspects(old) ^ _suspects(new))
         before, after = _entries(old), _entries(new)
         moved = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
         self._look_at_caches_on(name, _REPORT_SECONDS, moved)
@@ -184,6 +185,12 @@ class Router:
             self._queue.add(node_key(name))
         if has_room or any(_is_evicted(after.get(uid)) for uid in moved):
             self.look_at_unsatisfied()
+
+    def _look_at_suspects(self, uids: frozenset[Uid]) -> None:
+        if uids:
+            for node in self._world.nodes():
+                if node.uid in uids:
+                    self._queue.add(node_key(node.name))
 
     def _look_at_version(self, uid: Uid) -> None:
         version = self._world.model_version(uid)
@@ -228,6 +235,11 @@ def _placement_traits(node: NodeView | None) -> object:
 def _node_matters(node: CacheNodeView) -> object:
     """Spec and conditions, and what a condition tells of the entries."""
     return node.uid, node.spec, node.status.conditions, list_damaged(node)
+
+
+def _suspects(node: CacheNodeView | None) -> frozenset[Uid]:
+    peer = None if node is None else node.status.peer
+    return frozenset() if peer is None else frozenset(map(Uid, peer.suspects))
 
 
 def _entries(node: CacheNodeView | None) -> dict[Uid, EntryStatus]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from modelcache_api import names
-from modelcache_api.names import AGENT_LEASE_PREFIX, Condition
+from modelcache_api.names import AGENT_LEASE_PREFIX
 from modelcache_api.v1alpha1.base import ApiModel, ConditionStatus
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec
 from modelcache_api.v1alpha1.model_cache import ModelCacheStatus
@@ -28,6 +28,7 @@ from modelcache_kube import (
 from modelcache_operator.adapters.parsing import ObservedKind, parse_object
 from modelcache_operator.adapters.token_bucket import TokenBucket
 from modelcache_operator.adapters.watch_cache import WatchCache
+from modelcache_operator.decide.node_status import OWNED
 from modelcache_operator.decide.world import (
     CacheNodeView,
     ModelCacheView,
@@ -98,7 +99,7 @@ class KubeWriter:
         self, cache_node: CacheNodeView, conditions: Sequence[ConditionStatus]
     ) -> bool:
         """The operator's conditions of a CacheNode. True if they differed and were written."""
-        seen = tuple(c for c in cache_node.status.conditions if c.type == Condition.READY)
+        seen = tuple(c for c in cache_node.status.conditions if c.type in OWNED)
         if seen == tuple(conditions):
             return False
         body = build_node_conditions(cache_node, conditions)

@@ -43,6 +43,7 @@ class WatchCache:
         self._versions_by_uid: dict[Uid, ObjectKey] = {}
         self._caches_by_version: dict[ObjectKey, set[ObjectKey]] = defaultdict(set)
         self._nodes_by_entry: dict[Uid, set[NodeName]] = defaultdict(set)
+        self._nodes_by_suspect: dict[Uid, set[NodeName]] = defaultdict(set)
         self._pods = PodIndex()
         self._listeners: list[Listener] = []
         self._synced: set[ObservedKind] = set()
@@ -132,8 +133,11 @@ class WatchCache:
 
     def nodes_of_entry(self, uid: Uid) -> Iterable[CacheNodeView]:
         """The CacheNodes whose spec names that ModelVersion."""
-        found = (self.cache_node(name) for name in self._nodes_by_entry.get(uid, ()))
-        return tuple(node for node in found if node is not None)
+        return self._cache_nodes_named(self._nodes_by_entry.get(uid, ()))
+
+    def accusers_of(self, node_uid: Uid) -> Iterable[CacheNodeView]:
+        """The CacheNodes whose agents say that this Node's agent served them wrong bytes."""
+        return self._cache_nodes_named(self._nodes_by_suspect.get(node_uid, ()))
 
     def node(self, name: NodeName) -> NodeView | None:
         """The Node of that name."""
@@ -188,6 +192,10 @@ class WatchCache:
         """The pods that name the ModelCache."""
         return self._pods_named(self._pods.of(cache))
 
+    def _cache_nodes_named(self, names: Iterable[NodeName]) -> tuple[CacheNodeView, ...]:
+        found = (self.cache_node(name) for name in names)
+        return tuple(node for node in found if node is not None)
+
     def _pods_named(self, keys: Iterable[ObjectKey]) -> tuple[PodView, ...]:
         found = (self.pod(key) for key in keys)
         return tuple(pod for pod in found if pod is not None)
@@ -229,21 +237,12 @@ class WatchCache:
             self._versions_by_uid.pop(change.old.uid, None)
         if isinstance(change.old, ModelCacheView):
             self._unindex_cache(change.old)
-        self._index_entries(change)
+        _index_nodes(self._nodes_by_entry, _entries(change.old), _entries(change.new))
+        _index_nodes(self._nodes_by_suspect, _suspects(change.old), _suspects(change.new))
         if isinstance(change.new, ModelVersionView):
             self._versions_by_uid[change.new.uid] = change.new.key
         if isinstance(change.new, ModelCacheView):
             self._caches_by_version[_version_key(change.new)].add(change.new.key)
-
-    def _index_entries(self, change: Changed) -> None:
-        before, after = _entries(change.old), _entries(change.new)
-        for uid, name in before - after:
-            nodes = self._nodes_by_entry[uid]
-            nodes.discard(name)
-            if not nodes:
-                del self._nodes_by_entry[uid]
-        for uid, name in after - before:
-            self._nodes_by_entry[uid].add(name)
 
     def _unindex_cache(self, cache: ModelCacheView) -> None:
         caches = self._caches_by_version[_version_key(cache)]
@@ -256,10 +255,29 @@ def _version_key(cache: ModelCacheView) -> ObjectKey:
     return ObjectKey(cache.key.namespace, cache.spec.stable.model_version)
 
 
+def _index_nodes(
+    index: dict[Uid, set[NodeName]],
+    before: frozenset[tuple[Uid, NodeName]],
+    after: frozenset[tuple[Uid, NodeName]],
+) -> None:
+    for uid, name in before - after:
+        index[uid].discard(name)
+        if not index[uid]:
+            del index[uid]
+    for uid, name in after - before:
+        index[uid].add(name)
+
+
 def _entries(view: View | None) -> frozenset[tuple[Uid, NodeName]]:
     if not isinstance(view, CacheNodeView):
         return frozenset()
     return frozenset((Uid(entry.uid), view.name) for entry in view.spec.entries)
+
+
+def _suspects(view: View | None) -> frozenset[tuple[Uid, NodeName]]:
+    if not isinstance(view, CacheNodeView) or view.status.peer is None:
+        return frozenset()
+    return frozenset((Uid(uid), view.name) for uid in view.status.peer.suspects)
 
 
 def _names(keys: Mapping[Uid, ObjectKey]) -> frozenset[NodeName]:

@@ -67,12 +67,18 @@ def cache_events(cache: ModelCacheView, became: Sequence[ConditionStatus]) -> tu
 def node_events(
     cache_node: CacheNodeView, became: Sequence[ConditionStatus]
 ) -> tuple[EventNote, ...]:
-    """What to tell after a CacheNode's Ready condition has been written."""
+    """What to tell after a CacheNode's conditions have been written."""
     regarding = Regarding(names.KIND_CACHE_NODE, None, cache_node.name, cache_node.uid)
-    if find_condition(cache_node.status.conditions) is None:
+    was = cache_node.status.conditions
+    suspicion = find_condition(became, Condition.PEER_SUSPECTED)
+    told: tuple[EventNote, ...] = ()
+    if suspicion is not None and find_condition(was, Condition.PEER_SUSPECTED) is None:
+        note = suspicion.message
+        told = (EventNote(regarding, is_warning=True, reason=suspicion.reason, note=note),)
+    if find_condition(was) is None:
         # A thousand nodes that come up for the first time are no news each.
-        return ()
-    return _tell_transition(regarding, cache_node.status.conditions, became)
+        return told
+    return (*_tell_transition(regarding, was, became), *told)
 
 
 def _tell_transition(

@@ -1,14 +1,19 @@
-"""The Ready condition of a CacheNode: a dead agent cannot report that it is dead."""
+"""The conditions of a CacheNode: what its own agent cannot say, or would not."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Final
 
 from modelcache_api.conditions import Verdict, merge_conditions
 from modelcache_api.names import NODE_LABEL_PREFIX, Condition, Reason
 from modelcache_api.v1alpha1.base import ConditionStatus
 from modelcache_operator.decide.liveness import Liveness
-from modelcache_operator.decide.world import CacheNodeView, NodeView
+from modelcache_operator.decide.world import CacheNodeView, NodeName, NodeView
+
+OWNED: Final = frozenset({Condition.READY, Condition.PEER_SUSPECTED})
+_MOST_NAMED: Final = 3
 
 
 def is_lost(cache_node: CacheNodeView) -> bool:
@@ -18,9 +23,15 @@ def is_lost(cache_node: CacheNodeView) -> bool:
 
 
 def make_node_conditions(
-    cache_node: CacheNodeView, liveness: Liveness, now: datetime
+    cache_node: CacheNodeView,
+    liveness: Liveness,
+    now: datetime,
+    accusers: Iterable[NodeName] = (),
 ) -> tuple[ConditionStatus, ...]:
-    """The conditions that the operator owns. A silent agent is still believed to be alive."""
+    """The conditions that the operator owns. A silent agent is still believed to be alive.
+
+    `accusers` are the nodes that say that this one served them wrong bytes.
+    """
     is_lost = liveness in {Liveness.LOST, Liveness.ABSENT}
     if is_lost:
         message = "the agent has been silent for too long: check the node and the agent's pod"
@@ -31,12 +42,12 @@ def make_node_conditions(
         verdict = Verdict(
             Condition.READY, not is_lost, Reason.AGENT_ALIVE, "the agent renews its Lease"
         )
-    return merge_conditions(
-        [item for item in cache_node.status.conditions if item.type == Condition.READY],
-        [verdict],
-        generation=None,
-        now=now,
-    )
+    verdicts = [verdict]
+    if names := sorted(set(accusers) - {cache_node.name}):
+        message = f"served wrong bytes to {_enumerate(names)}: check the node's disk and memory"
+        kind, reason = Condition.PEER_SUSPECTED, Reason.PEER_SUSPECTED
+        verdicts.append(Verdict(kind, status=True, reason=reason, message=message))
+    return merge_conditions(cache_node.status.conditions, verdicts, generation=None, now=now)
 
 
 def list_damaged(cache_node: CacheNodeView) -> tuple[str, ...]:
@@ -61,3 +72,9 @@ def labels_to_remove(node: NodeView, liveness: Liveness) -> tuple[str, ...]:
     if liveness in {Liveness.ALIVE, Liveness.SILENT}:
         return ()
     return tuple(sorted(key for key in node.labels if key.startswith(NODE_LABEL_PREFIX)))
+
+
+def _enumerate(names: Sequence[NodeName]) -> str:
+    shown = ", ".join(names[:_MOST_NAMED])
+    left = len(names) - _MOST_NAMED
+    return shown if left <= 0 else f"{shown} and {left} more"

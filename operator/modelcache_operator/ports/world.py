@@ -66,6 +66,9 @@ class ObservedWorld(WorldReader, Protocol):
     def cache_nodes(self) -> Iterable[CacheNodeView]:
         """All CacheNodes."""
 
+    def accusers_of(self, node_uid: Uid) -> Iterable[CacheNodeView]:
+        """The CacheNodes whose agents say that this Node's agent served them wrong bytes."""
+
     def caches_of_version(self, key: ObjectKey) -> Iterable[ObjectKey]:
         """The ModelCaches whose spec names that ModelVersion."""
 

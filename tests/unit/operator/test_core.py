@@ -10,6 +10,7 @@ import pytest
 from builders import GIB, digest, make_cache, make_node, make_version
 from fakes.memory_core import MemoryCore, MemoryWorld
 from modelcache_api.names import Condition, EntryState, Reason
+from modelcache_api.v1alpha1.cache_node import PeerStatus
 from modelcache_operator.adapters.parsing import ObservedKind
 from modelcache_operator.agents import Agents
 from modelcache_operator.decide.liveness import Liveness, LivenessLimits
@@ -165,6 +166,38 @@ def watch_entries(stage, name):
 
     stage.world.cache.subscribe(note)
     return history
+
+
+def accuse(stage, accuser, *uids):
+    """What the accuser's agent says of other nodes in its status."""
+    seen = stage.world.cache.cache_node(NodeName(accuser))
+    peer = PeerStatus(address="10.0.0.9", port=9405, suspects=uids)
+    stage.world.show(replace(seen, status=seen.status.model_copy(update={"peer": peer})))
+    stage.settle()
+
+
+def test_a_node_that_served_wrong_bytes_says_so_itself_until_nobody_does(stage):
+    def suspicion():
+        conditions = stage.world.cache.cache_node(NodeName("n0")).status.conditions
+        return [c.message for c in conditions if c.type == Condition.PEER_SUSPECTED]
+
+    def told():
+        return [e.regarding.name for e in stage.world.events if e.reason == Reason.PEER_SUSPECTED]
+
+    uid = stage.world.cache.node(NodeName("n0")).uid
+    accuse(stage, "n1", uid)
+    accuse(stage, "n2", uid)
+    assert suspicion() == ["served wrong bytes to n1, n2: check the node's disk and memory"]
+    restart(stage)
+    assert told() == ["n0"], "one Event, whoever leads and however many say so"
+    accuse(stage, "n1")
+    accuse(stage, "n2")
+    assert suspicion() == []
+    accuse(stage, "n1", uid)
+    assert told() == ["n0", "n0"]
+    stage.world.remove_node("n1")
+    stage.settle()
+    assert suspicion() == []
 
 
 def test_a_version_that_cannot_be_read_keeps_its_copies_and_manifests(stage):

@@ -86,3 +86,17 @@ def test_events_of_versions_and_nodes():
 
 def test_a_thousand_nodes_that_come_up_are_no_news():
     assert node_events(make_cache_node(), (make_condition(Reason.AGENT_ALIVE),)) == ()
+
+
+def test_a_suspected_node_is_told_of_once_however_many_suspect_it():
+    suspected = make_condition(
+        Reason.PEER_SUSPECTED, kind=Condition.PEER_SUSPECTED, message="served wrong bytes to n2"
+    )
+    alive = make_condition(Reason.AGENT_ALIVE)
+    (note,) = node_events(make_cache_node("n1", conditions=[alive]), (alive, suspected))
+    assert (note.reason, note.is_warning) == ("PeerSuspected", True)
+    assert (note.regarding.kind, note.regarding.name) == ("CacheNode", "n1")
+    assert note.note == "served wrong bytes to n2"
+    again = suspected.model_copy(update={"message": "served wrong bytes to n2, n3"})
+    assert node_events(make_cache_node("n1", conditions=[alive, suspected]), (alive, again)) == ()
+    assert len(node_events(make_cache_node("n1"), (alive, suspected))) == 1, "a new one as well"

@@ -47,6 +47,27 @@ def test_conditions_of_others_are_left_to_them_and_times_are_kept():
 
 
 @pytest.mark.parametrize(
+    ("accusers", "said"),
+    [
+        pytest.param([], None, id="nobody"),
+        pytest.param(["n1"], None, id="its own word"),
+        pytest.param(["n3", "n2"], "to n2, n3: check", id="two"),
+        pytest.param([f"n{n}" for n in range(2, 8)], "to n2, n3, n4 and 3 more: check", id="many"),
+    ],
+)
+def test_a_node_is_suspected_by_those_that_it_served_wrong_bytes(accusers, said):
+    alive = make_condition(Reason.AGENT_ALIVE)
+    suspected = make_condition(Reason.PEER_SUSPECTED, kind=Condition.PEER_SUSPECTED)
+    seen = make_cache_node("n1", conditions=[alive, suspected])
+    found = make_node_conditions(seen, Liveness.ALIVE, NOW, accusers)
+    assert found[0].type == Condition.READY
+    assert [c.reason for c in found[1:]] == ([Reason.PEER_SUSPECTED] if said else [])
+    if said:
+        assert said in found[1].message
+        assert found[1].last_transition_time == EARLIER
+
+
+@pytest.mark.parametrize(
     ("liveness", "removed"),
     [
         (Liveness.ALIVE, ()),
