@@ -25,7 +25,7 @@ class PeerQuery(ApiModel):
     """The caller can read from other nodes, and what it has found out about them.
 
     `avoid` names Nodes (by UID) that did not answer, came no further, or served wrong bytes.
-    `waited_seconds` grows while it is told to wait.
+    `waited_seconds` grows while it is told to wait for nobody in particular.
     """
 
     avoid: Annotated[tuple[Uid, ...], Field(max_length=MAX_AVOIDED)] = ()

@@ -15,6 +15,7 @@ UNTIL = "Restart the agents"
 # As a team would live through it; each leaves the product as the next one wants it.
 STORY = (
     "pods",
+    "peers",
     "libraries",
     "namespaces",
     "get",

@@ -7,8 +7,12 @@ import pytest
 from modelcache_testbed import wait_until
 from modelcache_testbed.bucket import hash_tree
 from modelcache_testbed.product import TEAM, build_pod
+from modelcache_testbed.product_store import sent_bytes
 
 pytestmark = pytest.mark.nodes
+
+# Listings and questions; the model is 91 MB.
+LITTLE_BYTES = 5_000_000
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +41,7 @@ def test_the_copies_of_a_removed_node_are_made_elsewhere_and_its_record_goes(pro
 
 
 def test_the_rebuilt_node_starts_clean_and_takes_pods_with_their_model(product, victim):
-    fleet = product.cluster.fleet
+    fleet, sent = product.cluster.fleet, sent_bytes(product)
     fleet.add(victim)
     product.load_images([victim])
     product.cluster.kubectl("label", "node", victim, "pool=gpu")
@@ -54,6 +58,7 @@ def test_the_rebuilt_node_starts_clean_and_takes_pods_with_their_model(product, 
     pod = build_pod("rebuilt", labels={"modelcache.io/cache": "minilm"}, nodeSelector=where)
     started = product.start_pod(TEAM, pod, seconds=120)
     assert product.hash_files(started) == hash_tree(product.model)
+    assert sent_bytes(product) - sent < LITTLE_BYTES, "it came from the other nodes"
     product.cluster.kubectl("delete", "pod", f"--namespace={TEAM}", "rebuilt", "--timeout=60s")
     product.cluster.kubectl(
         "rollout", "status", f"--namespace={TEAM}", "deployment/embed", "--timeout=120s"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from modelcache_api.names import ENV_PREFIX_OPERATOR
+from modelcache_operator.sources.hub.endpoint import EXAMPLE, read_endpoint
 
 _LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 _MAX_PORT: Final = 65535
@@ -48,6 +49,7 @@ class OperatorConfig:
     workers: int
     api_writes_per_second: float
     source_policy: Path | None
+    hub_endpoint: str | None
     limits: Path | None
     authority_max_age_seconds: float
     authority_overlap_seconds: float
@@ -134,6 +136,15 @@ def _parse_flag(text: str) -> bool:
     return text.lower() == "true"
 
 
+def _parse_hub(text: str) -> str | None:
+    if not text:
+        return None
+    endpoint = read_endpoint(text)
+    if endpoint is None:
+        raise ValueError(EXAMPLE)
+    return endpoint.url
+
+
 def _parse_level(text: str) -> str:
     if text.lower() not in _LOG_LEVELS:
         raise ValueError(f"write one of {', '.join(_LOG_LEVELS)}")
@@ -199,6 +210,12 @@ _OPTIONS: Final = {
     ),
     "source_policy": _Option(
         "--source-policy", "", _parse_path, "file with the sources that are allowed beyond default"
+    ),
+    "hub_endpoint": _Option(
+        "--hub-endpoint",
+        "",
+        _parse_hub,
+        "mirror of the hub for hf:// sources without endpoint",
     ),
     "limits": _Option(
         "--limits", "", _parse_path, "file with the limits of the fleet by source and namespace"

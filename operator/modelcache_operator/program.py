@@ -124,7 +124,9 @@ class _Program:
             config, clock.monotonic, self._watches, self._informer, self._relister
         )
         tap.listeners += [self._metrics.request, self._health.note_request]
-        self._sources = make_sources(KubeKeyedData(kube), files.allow_list.current)
+        self._sources = make_sources(
+            KubeKeyedData(kube), files.allow_list.current, hub_endpoint=config.hub_endpoint
+        )
         self._manifests = ConfigMapManifests(kube, config.namespace)
         self._queue = WorkQueue(self._metrics, uniform=random.uniform)
         self._term = self._make_term(self._sources, self._manifests)

@@ -33,7 +33,10 @@ def arguments(pod):
 
 
 def test_the_program_takes_every_argument():
-    given = [argument.replace("$(NODE_NAME)", "n1") for argument in arguments(agent_pod())]
+    given = [
+        argument.replace("$(NODE_NAME)", "n1").replace("$(POD_IP)", "10.1.2.3")
+        for argument in arguments(agent_pod())
+    ]
     config = parse_config(given, {})
     assert config.node_name == "n1"
     assert str(config.store) == "/var/lib/modelcache"

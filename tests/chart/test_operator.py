@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fakes.helm import pick, pick_all, pod_of, render
+from fakes.helm import HelmError, pick, pick_all, pod_of, render
 from modelcache_operator.config import load_config
 from modelcache_operator.decide.allowed_sources import parse_allow_list
 
@@ -42,6 +42,22 @@ def test_the_program_takes_every_argument(tmp_path):
     ports = {item["name"]: item["containerPort"] for item in container["ports"]}
     assert ports == {"grants": config.grants_bind.port, "metrics": config.http_port}
     assert config.grants_names[0] == "modelcache-operator.modelcache-system.svc"
+
+
+def test_a_mirror_of_the_hub_is_the_clusters_default_only_if_it_is_named(tmp_path):
+    policy = tmp_path / "rules.yaml"
+    policy.touch()
+    known = "/etc/modelcache/source-policy/rules.yaml"
+
+    def endpoint(values):
+        (container,) = pod_of(operator(values))["containers"]
+        given = [argument.replace(known, str(policy)) for argument in container["args"]]
+        return load_config(given, {}, hostname="pod").hub_endpoint
+
+    assert endpoint({}) is None
+    assert endpoint({"hub": {"endpoint": "http://mirror:8080/hf"}}) == "http://mirror:8080/hf"
+    with pytest.raises(HelmError, match="endpoint"):
+        render({"hub": {"endpoint": "mirror:8080"}})
 
 
 def test_two_replicas_apart_and_never_both_away():
@@ -139,8 +155,8 @@ def test_the_network_policies_let_in_agents_to_grants_and_everybody_to_metrics()
     agent = pick(documents, "DaemonSet", "modelcache-agent-default")
     labels = agent["spec"]["template"]["metadata"]["labels"]
     assert peer["podSelector"]["matchLabels"].items() <= labels.items()
-    (only,) = pick(documents, "NetworkPolicy", "modelcache-agent")["spec"]["ingress"]
-    assert only["ports"] == [{"port": 9404}]
+    metrics, peers = pick(documents, "NetworkPolicy", "modelcache-agent")["spec"]["ingress"]
+    assert (metrics["ports"], peers["ports"]) == ([{"port": 9404}], [{"port": 9405}])
 
 
 def test_named_sources_close_everything_else():

@@ -34,6 +34,11 @@ def parse_agent(values):
     return parse_config(given, {})
 
 
+def test_it_is_on_unless_it_is_switched_off():
+    assert parse_agent({}).peers
+    assert not parse_agent({"peers": {"enabled": False}}).peers
+
+
 def test_agents_serve_at_their_pod_s_address_within_the_bounds():
     config = parse_agent(ON)
     assert config.peers

@@ -189,12 +189,16 @@ class FetchPair:
             assert file.partial_path.read_bytes() == self.bodies[file.path]
         return book, counters
 
-    async def try_to_fetch(self, peers, *holders, reads_source=False, ticket=None, **config):
+    async def try_to_fetch(
+        self, peers, *holders, reads_source=False, ticket=None, renewed=None, **config
+    ):
         book = peers.book()
         grants = PeerGrants(self.sources, lambda path: self.server.url(quote(path)), book)
         digest = self.job.source_digest
         ticket = ticket or peers.ticket(digest)
         grants.offer(digest, ticket, *holders, reads_source=reads_source)
+        if renewed is not None:
+            grants.renewed = (digest, renewed)
         async with FetchEngine(grants, quick(**config), routes=book) as engine:
             outcome = await engine.fetch(self.job)
             return outcome, book, engine.counters()

@@ -16,10 +16,11 @@ from fakes.peer_world import BODY, PATH, UID, US, FetchPair, FolderShelf, PeerGr
 from fakes.store_world import opened, put_partials
 from modelcache_agent.decide.world import Origin
 from modelcache_agent.fetch import FetchEngine
-from modelcache_agent.fetch.routes import PeerRoute
+from modelcache_agent.fetch.routes import Answer, PeerRoute, SourceRoute
 from modelcache_agent.peers.shelf import Shelf
 from modelcache_api.manifest import PIECE_BYTES, make_content_manifest
 from modelcache_api.peers import make_peer_name
+from modelcache_api.wire import PeerGrant
 
 
 @pytest.fixture
@@ -90,6 +91,49 @@ async def test_C21_a_node_that_is_gone_is_left_at_once(peers, world):
     assert time.monotonic() - began < 5
     assert set(book.answers) == {"gone"}
     assert world.source_requests >= 1
+
+
+async def test_a_ticket_that_is_refused_is_renewed_and_nobody_is_left_alone_for_it(peers, world):
+    """The authority that signed it may have been retired since."""
+    digest = world.job.source_digest
+    with peers.node("node-a", world.shelf("a", BODY)) as holder:
+        new = PeerGrant(ticket=peers.ticket(digest), holders=(holder,), reads_source=False)
+        old = PeerWorld().ticket(digest)
+        book, counters = await world.fetch(peers, holder, ticket=old, renewed=new)
+    assert book.answers.keys() == {"refused", "served"}
+    assert book.avoided(UID) == ()
+    assert (world.source_requests, counters.peer_bytes) == (0, len(BODY))
+
+
+async def test_a_node_that_refuses_the_new_ticket_as_well_is_left_for_the_source(peers, world):
+    digest, strange = world.job.source_digest, PeerWorld()
+    with peers.node("node-a", world.shelf("a", BODY)) as holder:
+        new = PeerGrant(ticket=strange.ticket(digest), holders=(holder,), reads_source=True)
+        book, _ = await world.fetch(peers, holder, ticket=strange.ticket(digest), renewed=new)
+    assert book.answers.keys() == {"refused"}
+    assert book.avoided(UID) == ("node-a",)
+    assert world.source_requests >= 1
+
+
+async def test_a_ticket_is_renewed_once_however_many_streams_it_fails(peers, world):
+    digest = world.job.source_digest
+    with peers.node("node-a", FolderShelf(None)) as holder:
+        book = peers.book()
+        book.learn(UID, digest, PeerGrant(ticket="old", holders=(holder,), reads_source=False))
+        routes = [book.choose(UID, PATH) for _ in range(3)]
+        for route in routes:
+            book.report(UID, route, Answer.REFUSED)
+        assert book.choose(UID, PATH).must_renew
+        book.learn(UID, digest, PeerGrant(ticket="new", holders=(holder,), reads_source=False))
+        again = book.choose(UID, PATH)
+        assert again.headers["ModelCache-Ticket"] == "new"
+        book.report(UID, again, Answer.SERVED)
+        book.report(UID, book.choose(UID, PATH), Answer.REFUSED)
+        assert book.choose(UID, PATH).must_renew, "it has run out in its turn"
+        book.allow_source(UID)
+        book.report(UID, book.choose(UID, PATH), Answer.REFUSED)
+        assert book.avoided(UID) == ("node-a",), "the operator has no newer one"
+        assert isinstance(book.choose(UID, PATH), SourceRoute)
 
 
 @pytest.mark.slow

@@ -142,6 +142,22 @@ async def test_the_public_hub_is_a_source_like_any_other(hub, data, monkeypatch)
     await sources.close()
 
 
+async def test_a_cluster_s_mirror_takes_the_public_hub_s_place_and_needs_a_rule_as_well(hub, data):
+    hub.add("org/name", MODEL)
+    named = AllowRule(endpoints=(f"127.0.0.1:{hub.port}",), loopback=True)
+    mirrored = make_hub_sources(data, allow_list=AllowList((named,)), default_endpoint=hub.url)
+    manifest = await mirrored.resolve(version(None))
+    page = await mirrored.sign(version(None), manifest.files, manifest.revision)
+    assert {file.url.startswith((hub.url, hub.cdn.url)) for file in page.files} == {True}
+    other = version("http://169.254.169.254")
+    assert "169.254.169.254" in (await fail(mirrored, other)).message, "a version's own goes first"
+    elsewhere = AllowList((AllowRule(endpoints=("huggingface.co",), loopback=True),))
+    refused = make_hub_sources(data, allow_list=elsewhere, default_endpoint=hub.url)
+    assert (await fail(refused, version(None))).reason == "SourceNotAllowed"
+    await refused.close()
+    await mirrored.close()
+
+
 async def test_a_cancelled_resolve_ends_its_listing(hub, data):
     sources = make_hub_sources(data)
     hub.page_files = 1

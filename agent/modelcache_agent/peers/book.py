@@ -58,6 +58,21 @@ class _Session:
     progress_at: float
     asked_at: float = 0.0
     peers: dict[str, _Peer] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict, repr=False)
+    """Which ticket each node was the first to refuse since it last served us."""
+    needs_ticket: bool = False
+
+    def note_refusal(self, node_uid: str, ticket: str) -> bool:
+        """True if a newer ticket may open what this one did not, and none was tried yet."""
+        if self.refused.setdefault(node_uid, ticket) != ticket:
+            return False
+        self.needs_ticket = self.needs_ticket or ticket == self.ticket
+        return True
+
+    def renounce_tickets(self) -> None:
+        """No newer one is to be had: whoever refuses this one is left."""
+        self.refused = dict.fromkeys(self.refused, "")
+        self.needs_ticket = False
 
 
 class PeerBook:
@@ -103,6 +118,7 @@ class PeerBook:
             )
             if old is not None and old.source_digest == source_digest:
                 session.progress_at, session.asked_at = old.progress_at, old.asked_at
+                session.refused = old.refused
             known = {} if old is None else old.peers
             for holder in grant.holders:
                 peer = known.get(holder.node_uid) or _Peer(holder)
@@ -139,6 +155,9 @@ class PeerBook:
                 return SourceRoute()
             peers = session.peers if self._credentials.is_certified else {}
             now, avoided = self._clock.monotonic(), self._find_avoided(uid)
+            if session.needs_ticket:
+                session.asked_at = now
+                return NoRoute(PAUSE_SECONDS, must_renew=True)
             choice = choose_peer(
                 (
                     PeerView(node, p.holder.distance, p.in_use, p.rests_until, node in avoided)
@@ -164,23 +183,28 @@ class PeerBook:
 
     def report(self, uid: str, route: PeerRoute, answer: Answer, message: str = "") -> None:
         """What came of it; who served wrong bytes is not asked again for this version."""
-        node_uid, now = route.node_uid, self._clock.monotonic()
+        node_uid, now, may_retry = route.node_uid, self._clock.monotonic(), False
         with self._lock:
             self._answers[answer] += 1
             session = self._sessions.get(uid)
+            if answer is Answer.REFUSED and session is not None:
+                may_retry = session.note_refusal(node_uid, route.headers[HEADER_TICKET])
             peer = None if session is None else session.peers.get(node_uid)
             if peer is not None:
                 peer.in_use = max(0, peer.in_use - 1)
-                peer.rests_until = now + _REST_SECONDS.get(answer, 0.0)
+                peer.rests_until = now + (0.0 if may_retry else _REST_SECONDS.get(answer, 0.0))
             if answer is Answer.SERVED and session is not None:
                 session.progress_at = now
-            if answer in _AVOIDED_AFTER:
+                session.refused.pop(node_uid, None)
+            if answer in _AVOIDED_AFTER and not may_retry:
                 self._avoid(uid, node_uid, _REST_SECONDS[answer])
             if answer is Answer.WRONG:
                 self._note_wrong(uid, node_uid)
         if answer is Answer.WRONG:
             _log.error("uid=%s: node %s served wrong bytes: %s", uid, node_uid, message)
             self._on_suspect()
+        elif may_retry:
+            _log.info("uid=%s: node %s refused the ticket: asking for a new one", uid, node_uid)
         elif answer in _AVOIDED_AFTER:
             _log.warning("uid=%s: node %s is left alone (%s): %s", uid, node_uid, answer, message)
 
@@ -189,6 +213,7 @@ class PeerBook:
         with self._lock:
             if (session := self._sessions.get(uid)) is not None:
                 session.reads_source = True
+                session.renounce_tickets()
 
     def _route(
         self, uid: str, session: _Session, holder: Holder, path: str | None

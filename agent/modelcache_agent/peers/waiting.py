@@ -73,6 +73,9 @@ class GrantQueue:
                 if wait.slot is None or wait.slot.leads or not is_queued:
                     on_state(EntryState.PENDING, "" if wait.slot is None else wait.slot.message)
                 is_queued = wait.slot is not None
+                if wait.holders:
+                    # Only the search for the leader counts, and there is one: somebody reads.
+                    began = self._clock.monotonic()
                 silence = await self._look(entry, wait.holders, silence)
                 seconds = _LOOK_SECONDS if wait.holders else _LEADER_SECONDS
                 if wait.slot is not None:

@@ -13,13 +13,32 @@ import botocore.config
 from modelcache_testbed.errors import TestbedError
 
 if TYPE_CHECKING:
-    from modelcache_testbed.seaweed import Seaweed
+    from typing import Protocol
+
+    class Store(Protocol):
+        """An object store and the keys of one who may do everything there."""
+
+        @property
+        def endpoint(self) -> str:
+            """The address of its S3 interface."""
+
+        @property
+        def access_key(self) -> str:
+            """The id of the key."""
+
+        @property
+        def secret_key(self) -> str:
+            """The key."""
+
+        @property
+        def region(self) -> str:
+            """What signatures name."""
 
 
 class Bucket:
     """One bucket; created if it is missing."""
 
-    def __init__(self, store: Seaweed, name: str) -> None:
+    def __init__(self, store: Store, name: str) -> None:
         """Connect with the administrator's keys and create the bucket."""
         self.store = store
         self.name = name

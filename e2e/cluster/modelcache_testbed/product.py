@@ -107,6 +107,12 @@ class Product:
                 found.append(str(error))
         return "\n".join(found)
 
+    @property
+    def store_port(self) -> int:
+        """The port of this machine at which the tutorial reaches its store."""
+        ledger = PortLedger(state_folder() / "ports.json")
+        return ledger.reserve(["store"], self._folder)["store"]
+
     def _environment(self) -> dict[str, str]:
         programs = self._folder / "bin"
         programs.mkdir(exist_ok=True)
@@ -114,13 +120,12 @@ class Product:
             link = programs / name
             if not link.exists():
                 link.symlink_to(program)
-        ledger = PortLedger(state_folder() / "ports.json")
         return {
             **os.environ,
             "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             "KUBECONFIG": str(self.cluster.kubeconfig),
             "MODEL": str(self.model),
-            "PORT": str(ledger.reserve(["store"], self._folder)["store"]),
+            "PORT": str(self.store_port),
         }
 
     def helm(self, *arguments: str) -> str:

@@ -23,6 +23,8 @@ from modelcache_operator.decide.world import CacheNodeView, NodeView, Uid
 CLAIM_GRACE_SECONDS: Final = 15.0
 # So long an agent looks for the leader, before any replica tells it to read the source.
 LEADERLESS_SECONDS: Final = 10.0
+# Whoever cannot reach so many that should read for it is cut off, and reads itself.
+_MOST_GIVEN_UP: Final = 3
 # Of the holders named, at most this many are complete, if there are others.
 _MOST_COMPLETE: Final = MAX_HOLDERS // 2
 _READING: Final = frozenset({EntryState.DOWNLOADING, EntryState.VERIFYING})
@@ -116,10 +118,11 @@ def choose_role(question: Question) -> Role:
     claim = question.claim
     if claim is not None and claim.node_uid == question.caller_uid:
         return Role.READ
-    if claim is not None and _holds(claim, usable, question.avoid):
-        return Role.FOLLOW
-    if not question.is_content_known and any(c.is_reading for c in usable.values()):
-        return Role.FOLLOW
+    if not _is_cut_off(question):
+        if claim is not None and _holds(claim, usable, question.avoid):
+            return Role.FOLLOW
+        if not question.is_content_known and any(c.is_reading for c in usable.values()):
+            return Role.FOLLOW
     if not question.may_claim and question.waited_seconds < LEADERLESS_SECONDS:
         return Role.ASK_AGAIN
     return Role.READ
@@ -148,6 +151,12 @@ def choose_awaited(
     claimed = [c for c in usable if claim is not None and c.node_uid == claim.node_uid]
     reading = sorted((c for c in usable if c.is_reading), key=lambda c: c.node_uid)
     return tuple(candidate.as_holder() for candidate in (claimed or reading)[:1])
+
+
+def _is_cut_off(question: Question) -> bool:
+    """One reader after the other was waited for in vain: the network is closed, or nearly so."""
+    given_up = (c for c in question.candidates if c.node_uid in question.avoid)
+    return not question.is_content_known and sum(1 for _ in given_up) >= _MOST_GIVEN_UP
 
 
 def _holds(claim: Claim, usable: Mapping[Uid, Candidate], avoid: frozenset[str]) -> bool:

@@ -107,7 +107,7 @@ class NodeReconciler:
         cache_node = self.world.cache_node(name)
         if cache_node is None:
             return
-        accusers = (node.name for node in self.world.accusers_of(cache_node.spec.node_uid))
+        accusers = (node.name for node in self.world.accusers_of(Uid(cache_node.spec.node_uid)))
         conditions = make_node_conditions(cache_node, liveness, self.clock.now(), accusers)
         if await self.writer.put_node_conditions(cache_node, conditions):
             self.events.publish(node_events(cache_node, conditions))

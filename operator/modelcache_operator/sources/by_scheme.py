@@ -60,14 +60,23 @@ class SourcesByScheme:
             return self._made[scheme]
 
 
-def make_sources(data: KeyedDataReader, allow_list: Callable[[], AllowList]) -> SourcesByScheme:
-    """All that we know."""
+def make_sources(
+    data: KeyedDataReader,
+    allow_list: Callable[[], AllowList],
+    *,
+    hub_endpoint: str | None = None,
+) -> SourcesByScheme:
+    """All that we know. `hub_endpoint` is the hub of versions that name none."""
 
     def make_hub() -> Sources:
         # 30 MB of memory, for those who have such sources.
-        from modelcache_operator.sources.hub.sources import HubSources  # noqa: PLC0415
+        from modelcache_operator.sources.hub.sources import (  # noqa: PLC0415
+            HubSettings,
+            HubSources,
+        )
 
-        return HubSources(data, allow_list)
+        settings = HubSettings(default_endpoint=hub_endpoint)
+        return HubSources(data, allow_list, settings=settings)
 
     def make_web() -> Sources:
         # Its HTTP client is of no use to others.

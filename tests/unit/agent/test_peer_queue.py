@@ -27,10 +27,12 @@ class Operator:
     def __init__(self, *holders):
         self.holders = holders
         self.asked = 0
+        self.waited = []
         self.refusal = None
 
     async def open(self, entry, waited_seconds=0.0):
         self.asked += 1
+        self.waited.append(waited_seconds)
         if self.refusal is not None:
             raise self.refusal
         if self.holders is not None:
@@ -49,8 +51,18 @@ def quick(monkeypatch):
     monkeypatch.setattr(waiting, "_LEADER_SECONDS", 0.02)
 
 
-async def wait(operator, book, states=None, news=None):
-    queue = GrantQueue(operator, book, SystemClock())
+class Ticking(SystemClock):
+    """A second goes by between two looks at it."""
+
+    seconds = 0.0
+
+    def monotonic(self):
+        self.seconds += 1.0
+        return self.seconds
+
+
+async def wait(operator, book, states=None, news=None, clock=None):
+    queue = GrantQueue(operator, book, clock or SystemClock())
     told = [] if states is None else states
     return await asyncio.wait_for(
         queue.open(ENTRY, news or asyncio.Event(), lambda state, _: told.append(state)), 10
@@ -76,6 +88,20 @@ async def test_a_changed_entry_is_looked_at_at_once(peers, monkeypatch):
     asyncio.get_running_loop().call_later(0.05, change)
     await wait(operator, peers.book(), news=news)
     assert operator.asked == 2
+
+
+async def test_only_the_search_for_the_leader_counts_as_waiting(peers, tmp_path):
+    """Whoever has followed for minutes when the leader dies shall still look for the next one."""
+    with peers.node("node-r", FolderShelf(tmp_path)) as reader:
+        operator = Operator(reader)
+        task = asyncio.create_task(wait(operator, peers.book(), clock=Ticking()))
+        await until(lambda: operator.asked > 8)
+        assert max(operator.waited) <= 3
+        followed, operator.holders = operator.asked, ()
+        await until(lambda: operator.asked > followed + 8)
+        assert operator.waited[-1] >= 8
+        operator.holders = None
+        await task
 
 
 async def test_a_refusal_ends_the_wait(peers):

@@ -22,7 +22,7 @@ def test_defaults_are_those_of_the_chart():
     )
     assert (config.http_port, config.identity, config.leader_elect) == (8080, "pod-1", True)
     assert (config.agent_lost_after_seconds, config.silence_limit_seconds) == (300, 600)
-    assert config.kubeconfig is config.source_policy is None
+    assert config.kubeconfig is config.source_policy is config.hub_endpoint is None
 
 
 def test_a_flag_beats_the_environment_which_beats_the_default():
@@ -41,7 +41,9 @@ def test_values_are_parsed_once(tmp_path: Path):
         "--lease-list-interval=2",
         "--leader-elect=False",
         "--log-level=DEBUG",
+        "--hub-endpoint=http://mirror:8080/hf/",
     )
+    assert config.hub_endpoint == "http://mirror:8080/hf"
     assert config.kubeconfig == file
     assert config.grants_bind == Bind("::1", 0)
     assert config.grants_names == ("localhost", "127.0.0.1")
@@ -53,6 +55,8 @@ def test_values_are_parsed_once(tmp_path: Path):
     ("argument", "words"),
     [
         ("--http-port=web", "write a port"),
+        ("--hub-endpoint=mirror", "write it like https://hub.example.com"),
+        ("--hub-endpoint=http://u:p@mirror", "write it like https://hub.example.com"),
         ("--http-port=70000", "write a port"),
         ("--grants-bind=8443", "write host:port"),
         ("--grants-names=,", "separated by commas"),

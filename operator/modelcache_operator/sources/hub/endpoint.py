@@ -9,6 +9,8 @@ from modelcache_api.names import Reason
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.origin import Origin, origin_of
 
+EXAMPLE: Final = "write it like https://hub.example.com or http://mirror:8080/path"
+
 
 @dataclass(frozen=True, slots=True)
 class HubEndpoint:
@@ -24,13 +26,20 @@ def parse_endpoint(url: str) -> HubEndpoint:
     Raises:
         SourceError: SourceInvalid.
     """
+    found = read_endpoint(url)
+    if found is None:
+        raise SourceError(
+            Reason.SOURCE_INVALID,
+            f"source.endpoint {url[:200]!r} is no address of a hub: {EXAMPLE}",
+        )
+    return found
+
+
+def read_endpoint(url: str) -> HubEndpoint | None:
+    """The endpoint of that address; None if it can be none."""
     trimmed = url.rstrip("/")
     origin = origin_of(trimmed)
     parts = urlsplit(trimmed) if origin else None
     if origin is None or parts is None or parts.query or parts.fragment or "@" in parts.netloc:
-        raise SourceError(
-            Reason.SOURCE_INVALID,
-            f"source.endpoint {url[:200]!r} is no address of a hub: "
-            "write it like https://hub.example.com or http://mirror:8080/path",
-        )
+        return None
     return HubEndpoint(trimmed, origin)

@@ -61,6 +61,8 @@ class HubSettings:
     sign_at_once: int = 8
     """Questions of one namespace."""
     clients: int = 64
+    default_endpoint: str | None = None
+    """Of versions that name none; None is the library's own."""
 
 
 class HubSources:
@@ -162,7 +164,8 @@ class HubSources:
         self._signing.close()
 
     async def _prepare(self, version: ModelVersionView) -> HubTarget:
-        location, endpoint, reach = find_place(version, default_endpoint(), self._allow_list())
+        default = self._settings.default_endpoint or default_endpoint()
+        location, endpoint, reach = find_place(version, default, self._allow_list())
         access = await read_access(self._data, version, parse_token)
         return HubTarget(version, location, endpoint, reach, access, self._allow_list)
 

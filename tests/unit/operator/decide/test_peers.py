@@ -46,6 +46,7 @@ HOLDER = a_candidate("a", EntryState.CACHED, complete=True)
 READER = a_candidate("b", EntryState.DOWNLOADING)
 IDLE = a_candidate("c", EntryState.PENDING)
 FAILED = a_candidate("d", EntryState.FAILED)
+OTHER = a_candidate("z", EntryState.DOWNLOADING)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +70,26 @@ FAILED = a_candidate("d", EntryState.FAILED)
         pytest.param(ask([FAILED], Claim("d", OLD)), Role.READ, id="it has failed"),
         pytest.param(ask([IDLE], Claim("c", OLD), avoid={"c"}), Role.READ, id="it is silent"),
         pytest.param(ask([HOLDER], Claim("a", OLD)), Role.READ, id="it is done, but not adopted"),
+        pytest.param(
+            ask([IDLE, READER, OTHER], Claim("z", FRESH), avoid={"b", "c"}),
+            Role.FOLLOW,
+            id="two in a row have died, the third one reads",
+        ),
+        pytest.param(
+            ask([IDLE, READER, FAILED, OTHER], Claim("z", FRESH), avoid={"b", "c", "d"}),
+            Role.READ,
+            id="it reaches nobody: no use in waiting for all others, one by one",
+        ),
+        pytest.param(
+            ask([IDLE, READER, FAILED, HOLDER], known=True, avoid={"b", "c", "d"}),
+            Role.FOLLOW,
+            id="unless somebody holds what is known",
+        ),
+        pytest.param(
+            ask([IDLE, READER, FAILED], avoid={"b", "c", "d"}, may_claim=False),
+            Role.ASK_AGAIN,
+            id="the leader is asked first",
+        ),
         pytest.param(ask(may_claim=False), Role.ASK_AGAIN, id="only the leader lets anybody read"),
         pytest.param(
             ask(may_claim=False, waited_seconds=10), Role.READ, id="unless there is no leader"
