@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,17 @@ import pytest
 from fakes.fault_proxy import Fault, FaultProxy
 from fakes.lying_node import lying_node
 from fakes.world import World
+from modelcache_testbed.folders import state_folder
+from modelcache_testbed.kube_api import find_condition
 from modelcache_testbed.models import make_model
+from modelcache_testbed.ports import PortLedger
 from modelcache_testbed.system import AGENT_ACCOUNT, NAMESPACE
 
 pytestmark = pytest.mark.cluster
 
 AGENTS = 6
 MODEL_BYTES = 60_000_000
+SENT = "modelcache_agent_peer_sent_bytes_total"
 
 
 @pytest.fixture(scope="module")
@@ -147,3 +153,56 @@ def test_a_lying_node_is_found_excluded_and_reported_and_no_wrong_byte_becomes_r
     world.wait(lambda: [uid] in suspected(), "a report of the liar")
     assert all(names in ([], [uid]) for names in suspected()), "nobody else is accused"
     assert model_bytes_served(store) <= 1.3 * MODEL_BYTES
+    world.wait(lambda: find_suspected(world) == {liar}, "an Event about the liar and no other")
+    conditions = world.cache_node(liar)["status"]["conditions"]
+    assert find_condition({"conditions": conditions}, "PeerSuspected")["status"] == "True"
+
+
+def find_suspected(world: World) -> set[str]:
+    """Of which of our CacheNodes an Event says that it served wrong bytes."""
+    events = world.cluster.api.get("/apis/events.k8s.io/v1/events")["items"]
+    about = (e["regarding"] for e in events if e["reason"] == "PeerSuspected")
+    return {a["name"] for a in about if a["kind"] == "CacheNode" and a["name"] in world.nodes}
+
+
+@dataclass
+class Zoned:
+    """A node of a zone, and the metrics of its agent."""
+
+    node: str
+    metrics_port: int
+
+    def sent(self) -> float:
+        url = f"http://127.0.0.1:{self.metrics_port}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        values = (line.removeprefix(f"{SENT} ") for line in lines if line.startswith(f"{SENT} "))
+        return float(next(values))
+
+
+def add_zoned(world: World, name: str, zone: str, **labels: str) -> Zoned:
+    ledger = PortLedger(state_folder() / "ports.json")
+    port = ledger.reserve(["metrics"], world.system.folder)["metrics"]
+    labels |= {"topology.kubernetes.io/zone": zone, "world": "zones"}
+    node = world.add_node(name, agent=False, labels=labels)
+    world.system.add_agent(node, extra=(f"--metrics-port={port}",))
+    return Zoned(node, port)
+
+
+def test_a_node_reads_from_the_holder_in_its_own_zone_and_not_from_the_one_elsewhere(
+    world: World, team: str, store: FaultProxy
+) -> None:
+    here, there = (add_zoned(world, f"held-{zone}", zone, part="holder") for zone in "ab")
+    expected = world.put_model("zoned", size_bytes=MODEL_BYTES, seed=64)
+    world.apply_version(team, "zoned", "zoned", endpoint=store.endpoint)
+    world.apply_cache(team, "held", "zoned", copies=2, nodeSelector={"part": "holder"})
+    world.wait_ready(team, "held", copies=2)
+    before = here.sent(), there.sent()
+    reader = add_zoned(world, "reads-a", "a", part="reader")
+    store.reset_counts()
+    world.apply_cache(team, "read", "zoned", copies=1, nodeSelector={"part": "reader"})
+    world.wait_ready(team, "read", copies=1)
+    assert expected in world.trees(reader.node).values()
+    assert here.sent() - before[0] >= 0.9 * MODEL_BYTES
+    assert there.sent() - before[1] <= 0.1 * MODEL_BYTES
+    assert model_bytes_served(store) == 0

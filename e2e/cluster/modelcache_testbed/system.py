@@ -126,9 +126,17 @@ class System:
         )
 
     def add_operator(
-        self, name: str = "operator-0", *, extra: Sequence[str] = (), primary: bool = True
+        self,
+        name: str = "operator-0",
+        *,
+        extra: Sequence[str] = (),
+        primary: bool = True,
+        python: Sequence[str] = ("-m", "modelcache_operator"),
     ) -> Program:
-        """Start one replica. Agents talk to the primary one, and may read from each other."""
+        """Start one replica. Agents talk to the primary one, and may read from each other.
+
+        ``python`` is what Python runs.
+        """
         credentials = self.cluster.service_account_kubeconfig(
             NAMESPACE, OPERATOR_ACCOUNT, self.folder / name
         )
@@ -136,7 +144,7 @@ class System:
         policy.write_text(_SOURCE_POLICY)
         ports = (self.grants_port, self.operator_http_port) if primary else self._reserve_ports()
         argv = (
-            *(sys.executable, "-m", "modelcache_operator"),
+            *(sys.executable, *python),
             f"--kubeconfig={credentials.kubeconfig}",
             f"--namespace={NAMESPACE}",
             f"--agent-service-account={AGENT_ACCOUNT}",
