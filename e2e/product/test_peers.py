@@ -54,7 +54,7 @@ def test_a_stranger_reaches_no_agent_s_door_for_others(policies):
     stranger = product.start_pod(TEAM, build_pod("stranger", nodeSelector=where))
 
     def reaches(port):
-        knock = f"nc -z -w 2 {agent['status']['podIP']} {port} && echo yes || echo no"
+        knock = f"nc -w 2 {agent['status']['podIP']} {port} </dev/null && echo yes || echo no"
         return product.run(stranger, knock).strip() == "yes"
 
     assert reaches(METRICS_PORT)
