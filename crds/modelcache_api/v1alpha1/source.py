@@ -147,7 +147,7 @@ class Source(ApiModel):
             description=(
                 "Address with its scheme: of an S3-compatible store, e.g. http://seaweed:8333, or "
                 "of a mirror of the hub, which may have a path. Without it, AWS S3 of the region, "
-                "or the public hub."
+                "or the cluster's own mirror of the hub, else the public one."
             ),
         ),
         Matches(
