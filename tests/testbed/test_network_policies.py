@@ -33,6 +33,11 @@ def test_selected_pods_take_what_a_rule_allows_and_nothing_else():
     ]
 
 
+def test_a_closed_port_is_closed_to_connections_that_are_open_already_as_well():
+    text = make_rules([policy(rule({"podSelector": AGENT}))], PODS, closed=9405)
+    assert text.index("tcp dport 9405 drop") < text.index("established")
+
+
 @pytest.mark.parametrize(
     "odd",
     [
