@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -38,7 +38,7 @@ class Operator:
             raise told
         if told is not None:
             return 200, told
-        signer = self.peers.signer(life=timedelta(seconds=LIFE))
+        signer = self.peers.signer()
         answer = signer.certify(US, self.credentials.public_key)
         return 200, answer.model_dump(by_alias=True)
 
