@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Final
 
-from modelcache_api.egress import is_loopback_host
 from modelcache_api.names import Reason
 from modelcache_operator.decide.allowed_sources import (
     AllowList,
     Reach,
     Refusal,
-    SourceRequest,
-    decide_reach,
     describe_refused_address,
 )
 from modelcache_operator.decide.world import ModelVersionView
@@ -22,8 +18,7 @@ from modelcache_operator.sources.access import Access
 from modelcache_operator.sources.hub.endpoint import HubEndpoint, parse_endpoint
 from modelcache_operator.sources.hub.location import HubLocation, parse_hub_uri
 from modelcache_operator.sources.origin import Origin
-
-_LOOPBACK: Final = "127.0.0.1"
+from modelcache_operator.sources.reach import find_reach, require_reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +51,7 @@ class HubTarget:
         """
         if origin == self.endpoint.origin:
             return self.reach
-        found = _decide(self.allow_list(), self.version, origin)
+        found = find_reach(self.allow_list(), self.version, origin)
         return Reach() if isinstance(found, Refusal) else found
 
     def judge(self, host: str, port: int, address: str) -> str | None:
@@ -81,19 +76,4 @@ def find_place(
     except ValueError as error:
         raise SourceError(Reason.SOURCE_INVALID, str(error)) from None
     endpoint = parse_endpoint(source.endpoint or default_endpoint)
-    reach = _decide(allow_list, version, endpoint.origin)
-    if isinstance(reach, Refusal):
-        raise SourceError(Reason.SOURCE_NOT_ALLOWED, reach.message)
-    # Agents trust such a spelling, and some addresses are given out without a connection of ours.
-    if is_loopback_host(endpoint.origin.host):
-        why = describe_refused_address(_LOOPBACK, reach)
-        if why is not None:
-            raise SourceError(
-                Reason.SOURCE_NOT_ALLOWED, f"{endpoint.origin.host} is this machine: {why}"
-            )
-    return location, endpoint, reach
-
-
-def _decide(allow_list: AllowList, version: ModelVersionView, origin: Origin) -> Reach | Refusal:
-    request = SourceRequest(version.key.namespace, version.spec.source.uri, origin.authority)
-    return decide_reach(allow_list, request)
+    return location, endpoint, require_reach(allow_list, version, endpoint.origin)

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Final
 
-from modelcache_api.egress import is_loopback_host
 from modelcache_api.names import Reason
-from modelcache_operator.decide.allowed_sources import (
-    AllowList,
-    Reach,
-    Refusal,
-    SourceRequest,
-    decide_reach,
-    describe_refused_address,
-)
+from modelcache_operator.decide.allowed_sources import AllowList, Reach, describe_refused_address
 from modelcache_operator.decide.world import ModelVersionView
 from modelcache_operator.ports.sources import SourceError
+from modelcache_operator.sources.reach import require_reach
 from modelcache_operator.sources.web.location import WebLocation, parse_web_uri
-
-_LOOPBACK: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +41,8 @@ def find_place(version: ModelVersionView, allow_list: AllowList) -> tuple[WebLoc
     Raises:
         SourceError: SourceInvalid or SourceNotAllowed.
     """
-    source = version.spec.source
     try:
-        location = parse_web_uri(source.uri)
+        location = parse_web_uri(version.spec.source.uri)
     except ValueError as error:
         raise SourceError(Reason.SOURCE_INVALID, str(error)) from None
-    request = SourceRequest(version.key.namespace, source.uri, location.origin.authority)
-    reach = decide_reach(allow_list, request)
-    if isinstance(reach, Refusal):
-        raise SourceError(Reason.SOURCE_NOT_ALLOWED, reach.message)
-    # Agents trust such a spelling, and addresses are given out without a connection of ours.
-    if is_loopback_host(location.origin.host):
-        why = describe_refused_address(_LOOPBACK, reach)
-        if why is not None:
-            raise SourceError(
-                Reason.SOURCE_NOT_ALLOWED, f"{location.origin.host} is this machine: {why}"
-            )
-    return location, reach
+    return location, require_reach(allow_list, version, location.origin)
