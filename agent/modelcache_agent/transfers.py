@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from modelcache_agent.adopt.handover import take_staged
+from modelcache_agent.decide.possession import HeldFiles
 from modelcache_agent.decide.world import Origin
 from modelcache_agent.fetch import (
     FetchCancelledError,
@@ -23,13 +24,13 @@ from modelcache_agent.fetch import (
     GrantUnavailableError,
     Progress,
 )
+from modelcache_agent.held_files import find_blobs, find_held
 from modelcache_agent.peers.waiting import GrantQueue
 from modelcache_agent.ports.grants import Grants, OpenedGrant
 from modelcache_agent.salvage import find_salvage, finish_in_thread
 from modelcache_agent.slots import SlotKeeper
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.errors import StoreError, describe_error
-from modelcache_agent.tiers.known_pieces import find_pieces
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_api.manifest import (
     ContentDigest,
@@ -88,15 +89,15 @@ class Transfers:
         try:
             while outcome is None:
                 opened = await self._open(entry, listeners)
-                here = await self.thread.call(self._find_here, opened)
-                await self._take_staged(entry, opened, here)
-                await self._take_sound_pieces(entry, opened, here)
-                job = self._make_job(entry, namespace, opened, here)
-                outcome = await self._run(job, opened, listeners.on_progress)
+                held = await self._find_held(opened)
+                await self._take_staged(entry, opened, held.known)
+                await self._take_sound_pieces(entry, opened, held.known)
+                job = self._make_job(entry, namespace, opened, held.known)
+                outcome = await self._run(job, opened, held, listeners.on_progress)
         finally:
             self.grants.forget(entry.uid)
         listeners.on_fetched()
-        await self._publish(entry, opened, outcome, here)
+        await self._publish(entry, opened, *outcome)
 
     async def _open(self, entry: EntrySpec, listeners: Listeners) -> OpenedGrant:
         try:
@@ -125,15 +126,23 @@ class Transfers:
         )
 
     async def _run(
-        self, job: FetchJob, opened: OpenedGrant, on_progress: Callable[[Progress], None]
-    ) -> FetchOutcome | None:
-        """All files; None if leave to read the source was lost, and must be waited for again."""
+        self,
+        job: FetchJob,
+        opened: OpenedGrant,
+        held: HeldFiles,
+        on_progress: Callable[[Progress], None],
+    ) -> tuple[FetchOutcome, Mapping[str, ContentFile]] | None:
+        """What was fetched and what is used as it is here; None if leave to read the source was
+        lost, and must be waited for again.
+        """
         if not job.files:
-            return FetchOutcome(job.uid, ())
+            return FetchOutcome(job.uid, ()), held.known
         stop = partial(self.engine.cancel, job.uid)
         async with self.slots.keeping(job.uid, opened.slot, stop) as lease:
             try:
-                outcome = await self.engine.fetch(job, on_progress)
+                shown = await self._challenge(job, held.claimed)
+                here = dict(held.known) | {path: held.claimed[path] for path in shown}
+                outcome = await self._fetch_all_but(job, shown, on_progress)
             except FetchCancelledError:
                 if lease.is_lost:
                     return None
@@ -141,7 +150,25 @@ class Transfers:
         if outcome.failure is not None:
             failure = outcome.failure
             raise TransferFailedError(failure.reason, failure.message, failure.retry_after_seconds)
-        return outcome
+        return outcome, here
+
+    async def _challenge(
+        self, job: FetchJob, claimed: Mapping[str, ContentFile]
+    ) -> frozenset[str]:
+        """Which of the claimed files the source has shown to have."""
+        blobs = await self.thread.call(find_blobs, self.store, claimed)
+        if not blobs:
+            return frozenset()
+        files = tuple(file for file in job.files if file.source.path in blobs)
+        return await self.engine.challenge(replace(job, files=files), blobs)
+
+    async def _fetch_all_but(
+        self, job: FetchJob, here: Container[str], on_progress: Callable[[Progress], None]
+    ) -> FetchOutcome:
+        files = tuple(file for file in job.files if file.source.path not in here)
+        if not files:
+            return FetchOutcome(job.uid, ())
+        return await self.engine.fetch(replace(job, files=files), on_progress)
 
     async def _take_staged(
         self, entry: EntrySpec, opened: OpenedGrant, here: Container[str]
@@ -165,23 +192,9 @@ class Transfers:
         for salvage in work:
             await finish_in_thread(salvage.run)
 
-    def _find_here(self, opened: OpenedGrant) -> Mapping[str, ContentFile]:
-        """Files whose content is known and held already, as another version's.
-
-        A source may state a file's sha256, but never its pieces: those are proposed as they are.
-        """
-        here = {
-            path: content
-            for path, content in opened.contents.items()
-            if self.store.has_blob(content.sha256)
-        }
+    async def _find_held(self, opened: OpenedGrant) -> HeldFiles:
         try:
-            return {
-                path: replace(content, pieces=find_pieces(self.store, content.sha256))
-                if not content.pieces
-                else content
-                for path, content in here.items()
-            }
+            return await self.thread.call(find_held, self.store, opened)
         except (OSError, ValueError) as error:
             message = f"the record cannot be read: {describe_error(error)}"
             raise TransferFailedError(Reason.STORE_ERROR, message, _STORE_SECONDS) from error

@@ -47,6 +47,8 @@ class GrantedVersion:
     bodies: dict[str, bytes]
     etag: str = "v1"
     knows_content: bool = False
+    stated: dict[str, str] = field(default_factory=dict)
+    """sha256 that the source states, by path."""
     adopted: str | None = None
     pin: str | None = None
     # In place of the sum of its files.
@@ -136,19 +138,24 @@ class GrantsServer:
             content_digest=version.content_digest if version.knows_content else None,
             total_files=len(files),
             offset=offset,
-            files=tuple(self._file(uid, file, contents.get(file.path)) for file in page),
+            files=tuple(
+                self._file(uid, file, contents.get(file.path), version.stated.get(file.path))
+                for file in page
+            ),
             slot=self.slot,
             ca_bundle=version.ca_bundle,
         )
 
-    def _file(self, uid: str, file: SourceFile, content: ContentFile | None) -> GrantedFile:
+    def _file(
+        self, uid: str, file: SourceFile, content: ContentFile | None, stated: str | None
+    ) -> GrantedFile:
         return GrantedFile(
             path=file.path,
             size_bytes=file.size_bytes,
             etag=file.etag,
             url=self.url_of(uid, file.path),
             expires_at=time.time() + self.lifetime_seconds,
-            sha256=content.sha256 if content else None,
+            sha256=content.sha256 if content else stated,
             pieces=content.pieces if content else (),
         )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
+from modelcache_agent.fetch.challenge import Challenges, Means
 from modelcache_agent.fetch.clock import Clock, SystemClock
 from modelcache_agent.fetch.config import FetchConfig
 from modelcache_agent.fetch.counters import CounterBoard, FetchCounters
@@ -21,7 +23,7 @@ from modelcache_agent.fetch.throttle import Throttle
 from modelcache_agent.fetch.watch import StreamWatch, watch_streams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from modelcache_agent.fetch.job import FetchJob, GrantProvider
@@ -55,7 +57,9 @@ class FetchEngine:
         clock: Clock | None = None,
         routes: Routes | None = None,
         gate: SourceGate | None = None,
+        draw: Callable[[int], int] = secrets.randbelow,
     ) -> None:
+        self._draw = draw
         self._routes = routes
         self._gate = gate
         self._grants = grants
@@ -66,7 +70,8 @@ class FetchEngine:
         cap = self._config.bandwidth
         self._throttle = None if cap is None else Throttle(cap, self._clock)
         self._watches = [
-            StreamWatch(self._clock, self._throttle, gate) for _ in range(self._config.streams)
+            StreamWatch(self._clock, self._throttle, gate)
+            for _ in range(self._config.streams + self._config.max_jobs)
         ]
         self._flights: dict[str, _Flight] = {}
         self._parked = ParkedJobs()
@@ -80,7 +85,18 @@ class FetchEngine:
             self._grants, asyncio.get_running_loop(), self._config, self._clock, self._board
         )
         finder = RouteFinder(desk, self._routes, self._gate)
-        for number, watch in enumerate(self._watches):
+        means = Means(
+            self._config,
+            desk,
+            self._gate,
+            self._clock,
+            self._board,
+            self._interrupt,
+            self._draw,
+        )
+        streams = self._config.streams
+        self._challenges = Challenges(means, self._watches[streams:], self._slots)
+        for number, watch in enumerate(self._watches[:streams]):
             stream = Stream(
                 self._config,
                 self._scheduler,
@@ -101,6 +117,7 @@ class FetchEngine:
         """Stop all jobs and join the threads."""
         for uid in tuple(self._flights):
             await self.cancel(uid)
+        await self._challenges.close()
         self._scheduler.close()
         self._closing.set()
         for thread in self._threads:
@@ -136,11 +153,23 @@ class FetchEngine:
             if on_progress is not None:
                 flight.listeners.remove(on_progress)
 
+    async def challenge(self, job: FetchJob, blobs: Mapping[str, Path]) -> frozenset[str]:
+        """Paths of the job's files of whose bytes the source has shown parts chosen by chance.
+
+        `blobs` holds the bytes that are here, by path. Nothing is written. What the source could
+        not show, or not now, is left out: the bytes here must not be used for it.
+
+        Raises:
+            FetchCancelledError: `cancel` was called, or the engine closes.
+        """
+        return await self._challenges.run(job, blobs)
+
     async def cancel(self, uid: str) -> None:
         """Stop a job and return when no thread touches its files any more; no-op if there is none.
 
         Its partial files and journals stay; `forget` drops what is kept in memory.
         """
+        self._challenges.stop(uid)
         flight = self._flights.get(uid)
         if flight is None:
             return

@@ -63,7 +63,7 @@ class ParkedJobs:
     def _resume(
         self, job: FetchJob, spec: FetchFile, parked: dict[FetchFile, FileState]
     ) -> FileState:
-        fresh = _new_state(job, spec)
+        fresh = make_file_state(job, spec)
         old = parked.get(spec)
         if old is None or old.fingerprint is None:
             return fresh
@@ -74,7 +74,8 @@ class ParkedJobs:
         return old
 
 
-def _new_state(job: FetchJob, spec: FetchFile) -> FileState:
+def make_file_state(job: FetchJob, spec: FetchFile) -> FileState:
+    """The state of a file of which nothing is known; touches no disk."""
     source = spec.source
     stem = job.directory / file_stem(source.path)
     partial = PartialFile(stem.with_suffix(PARTIAL_SUFFIX), source.path, source.size_bytes)

@@ -119,10 +119,13 @@ class DiskStore:
             touch_device(self.layout.about)
             self._touched_at = now
 
-    def has_blob(self, sha256: str) -> bool:
-        """True if a verified version names this blob and it still looks as recorded."""
+    def find_blob(self, sha256: str, size_bytes: int) -> Path | None:
+        """The blob that a verified version names so, if it still looks as recorded."""
         record = self.catalog.find_blob(sha256)
-        return record is not None and looks_as_recorded(self.blobs.path(record), record)
+        if record is None or record.content.size_bytes != size_bytes:
+            return None
+        path = self.blobs.path(record)
+        return path if looks_as_recorded(path, record) else None
 
     def publish(
         self, manifest: ContentManifest, finished: Mapping[str, Path], origin: Origin
