@@ -132,15 +132,17 @@ class Transfers:
         held: HeldFiles,
         on_progress: Callable[[Progress], None],
     ) -> tuple[FetchOutcome, Mapping[str, ContentFile]] | None:
-        """What was fetched and what is used as it is here; None if leave to read the source was
-        lost, and must be waited for again.
+        """What was fetched, and what is used as it is here.
+
+        None if leave to read the source was lost, and must be waited for again.
         """
         if not job.files:
             return FetchOutcome(job.uid, ()), held.known
         stop = partial(self.engine.cancel, job.uid)
+        blobs = await self.thread.call(find_blobs, self.store, held.claimed)
         async with self.slots.keeping(job.uid, opened.slot, stop) as lease:
             try:
-                shown = await self._challenge(job, held.claimed)
+                shown = await self._challenge(job, blobs)
                 here = dict(held.known) | {path: held.claimed[path] for path in shown}
                 outcome = await self._fetch_all_but(job, shown, on_progress)
             except FetchCancelledError:
@@ -152,11 +154,11 @@ class Transfers:
             raise TransferFailedError(failure.reason, failure.message, failure.retry_after_seconds)
         return outcome, here
 
-    async def _challenge(
-        self, job: FetchJob, claimed: Mapping[str, ContentFile]
-    ) -> frozenset[str]:
-        """Which of the claimed files the source has shown to have."""
-        blobs = await self.thread.call(find_blobs, self.store, claimed)
+    async def _challenge(self, job: FetchJob, blobs: Mapping[str, Path]) -> frozenset[str]:
+        """Which of the files that are here the source has shown to have.
+
+        Without a pause before or after, in which `stop` would stop nothing.
+        """
         if not blobs:
             return frozenset()
         files = tuple(file for file in job.files if file.source.path in blobs)

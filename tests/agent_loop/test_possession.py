@@ -13,6 +13,7 @@ from fakes.range_server import Served
 from fakes.store_world import read_tree
 from fakes.volume_world import PlayedPods
 from modelcache_agent.decide.possession import SPAN_BYTES, SPANS
+from modelcache_api.wire import SlotAnswer
 
 MIB = 1 << 20
 PATH = "model.safetensors"
@@ -145,3 +146,17 @@ async def test_a_pod_of_the_thief_is_never_shown_the_bytes(bench, tmp_path):
         await bench.until(lambda: own.state == "Failed", "the failure to be told")
         assert own.status["reason"] == "DigestMismatch"
         assert own.model == {}
+
+
+async def test_a_slot_that_is_lost_among_the_questions_is_waited_for_again(bench):
+    granted = SlotAnswer(lease_seconds=5.0, ask_again_seconds=0.1, bytes_per_second=MIB // 8)
+    async with bench.started():
+        await hold(bench, SECRET)
+        bench.grants.slot = granted
+        claim(bench, SECRET, Served.of(SECRET), "sharer")
+        await bench.until(lambda: asked(bench, "sharer"), "the first question")
+        bench.grants.slot = SlotAnswer(message="others read it", ask_again_seconds=0.1)
+        await bench.until_state("sharer", "Pending", "Queued")
+        bench.grants.slot = granted.model_copy(update={"bytes_per_second": None})
+        await bench.until_state("sharer", "Cached")
+    assert count_bytes(asked(bench, "sharer")) <= 2 * SPANS * SPAN_BYTES

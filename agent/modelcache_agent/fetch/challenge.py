@@ -83,17 +83,20 @@ class Challenges:
         """
         state = JobState(job, [make_file_state(job, file) for file in job.files])
         self._running[job.uid] = state
+        shown: frozenset[str] = frozenset()
         try:
             async with self._slots:
-                return await self._ask(state, blobs)
+                if not state.is_stopped:
+                    shown = await self._ask(state, blobs)
         except StoppedError:
-            raise FetchCancelledError(job.uid) from None
+            state.stop(None)
         finally:
             del self._running[job.uid]
+        if state.is_stopped:  # perhaps after the last answer: whoever stopped it says so only once
+            raise FetchCancelledError(job.uid)
+        return shown
 
     async def _ask(self, state: JobState, blobs: Mapping[str, Path]) -> frozenset[str]:
-        if state.is_stopped:
-            raise StoppedError
         watch = self._idle.pop()
         questioner = _Questioner(self._means, watch, state, blobs)
         asked = asyncio.get_running_loop().run_in_executor(self._threads, questioner.ask_all)

@@ -1,4 +1,4 @@
-"""Whatever a source states and whatever chance gives: what is used unseen, and what is asked for."""
+"""Whatever a source states and chance gives: what is used unseen, and what is asked for."""
 
 from __future__ import annotations
 
