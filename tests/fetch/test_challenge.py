@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -19,7 +20,7 @@ from fakes.fetch_world import (
 )
 from fakes.range_server import Served
 from modelcache_agent.decide.possession import SPAN_BYTES, SPANS
-from modelcache_agent.fetch import FetchCancelledError, FetchEngine, SourceGate
+from modelcache_agent.fetch import FetchCancelledError, FetchEngine, FetchFile, SourceGate
 from modelcache_agent.fetch.egress import name_source
 from modelcache_api.manifest import SourceFile
 
@@ -48,9 +49,9 @@ def served(server):
 
 
 @asynccontextmanager
-async def engine_for(endpoint, gate=None, **config):
-    grants = Grants(SOURCES, plain_url(endpoint))
-    async with FetchEngine(grants, quick(**config), LeapingClock(), gate=gate) as engine:
+async def engine_for(endpoint, gate=None, sources=SOURCES):
+    grants = Grants(sources, plain_url(endpoint))
+    async with FetchEngine(grants, quick(), LeapingClock(), gate=gate) as engine:
         engine.grants = grants
         yield engine
 
@@ -67,6 +68,15 @@ async def test_a_source_that_has_the_bytes_shows_them_and_nothing_is_written(
     assert counters.requests == len(server.requests)
     assert counters.connections == 1, "one connection does"
     assert {headers["if-match"] for _path, headers in server.requests} == {'"v1"'}
+
+
+async def test_the_date_guards_what_has_no_etag(server, job, blobs):
+    date = "Mon, 02 Nov 2026 10:00:00 GMT"
+    path = PATHS[0]
+    dated = replace(SOURCES[path], etag=None, last_modified=date)
+    async with engine_for(server.url("")[:-1], sources={path: dated}) as engine:
+        await engine.challenge(replace(job, files=(FetchFile(dated),)), blobs)
+    assert {headers["if-unmodified-since"] for _path, headers in server.requests} == {date}
 
 
 async def test_each_time_other_bytes_are_asked_for(server, job, blobs):

@@ -21,9 +21,10 @@ from modelcache_agent.fetch.job import FetchCancelledError
 from modelcache_agent.fetch.job_state import JobState
 from modelcache_agent.fetch.parked_jobs import make_file_state
 from modelcache_agent.fetch.part_reader import PartReader, RangesIgnoredError
-from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError, quote
+from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError
 from modelcache_agent.fetch.scheduler import StoppedError
 from modelcache_agent.fetch.verdict import Ask
+from modelcache_api.quoted import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -184,14 +185,21 @@ class _Questioner:
         grant = means.desk.get(job, file)
         self._await_leave()
         reader = PartReader(self._cache, self._watch, means.clock, means.counters)
-        etag = file.spec.source.etag
+        source = file.spec.source
         try:
-            ask = Ask(file.path, file.size_bytes, etag, span.start, span.end)
+            ask = Ask(
+                file.path,
+                file.size_bytes,
+                source.etag,
+                span.start,
+                span.end,
+                source.last_modified,
+            )
             end = reader.open(job, grant, ask)
-            view = memoryview(bytearray(end - span.start))
-            reader.read(view, span.start)
+            theirs = bytearray()
+            reader.read(memoryview(bytearray(end - span.start)), span.start, theirs.extend)
             reader.expect_end()
-            return bytes(view)
+            return bytes(theirs)
         finally:
             reader.close()
 
