@@ -81,12 +81,15 @@ class AuditLog:
     def events(self, since: int = 0) -> Iterator[AuditEvent]:
         """Yield the requests after a position, watches once when they begin and once at the end.
 
-        A line that is still being written is left for the next call.
+        A line that is still being written is left for the next call, and one that was at the
+        position began before it.
         """
         if not self.file.exists():
             return
         with self.file.open("rb") as log:
-            log.seek(since)
+            log.seek(max(0, since - 1))
+            if since and log.read(1) != b"\n":
+                log.readline()
             for line in log:
                 if line.endswith(b"\n"):
                     yield AuditEvent.parse(line.decode())
