@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from modelcache_agent.decide.actions import (
     Action,
@@ -19,6 +20,7 @@ from modelcache_agent.decide.actions import (
     Scrub,
     SetLabels,
     Verify,
+    Victim,
 )
 from modelcache_agent.decide.pauses import Pause, lengthen
 from modelcache_agent.errands import Errands
@@ -59,11 +61,13 @@ class Actor:
         self._wakeup = wakeup
         self._clock = clock
         self._metrics = metrics
+        self._victims: Mapping[str, Victim] = {}
 
     async def act(self, plan: Plan) -> None:
         """The actions in order. Reservations are made before the first await that follows them."""
         memory = self._memory
         memory.forget_faults(plan.actions)
+        self._victims = {victim.digest: victim for victim in plan.victims}
         for action in plan.actions:
             if not memory.rests(action, self._clock.monotonic()):
                 await self._try(action)
@@ -128,7 +132,7 @@ class Actor:
     async def _evict(self, digest: ContentDigest, uids: tuple[str, ...]) -> None:
         if await self._thread.call(self._store.evict, digest, uids):
             self._metrics.count_eviction()
-            _log.info("evicted version=%s for a newcomer", digest)
+            _log.info("evicted version=%s %s", digest, self._victims[digest])
 
     async def set_labels(self, keys: frozenset[str]) -> None:
         """Apply the labels, unless the last failure was a moment ago."""

@@ -242,6 +242,7 @@ def _loop_settings(around: Surroundings) -> LoopSettings:
         node_uid=around.identity.uid,
         capacity_bytes=around.capacity_bytes,
         max_models=around.config.max_models,
+        policy=around.config.disk_policy,
         scrub_interval=around.config.scrub_interval,
         agent_version=find_version(),
     )

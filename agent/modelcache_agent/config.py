@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from modelcache_agent.decide.policies import POLICIES, EvictionPolicy, find_policy
 from modelcache_api.names import ENV_PREFIX_AGENT
 from modelcache_api.quantities import parse_bytes
 
@@ -40,6 +41,7 @@ class Config:
     node_uid: str | None
     store: Path
     capacity: int | None
+    disk_policy: EvictionPolicy
     require_mountpoint: bool
     kubeconfig: Path | None
     namespace: str
@@ -305,6 +307,12 @@ OPTIONS: Final = (
         is_required=True,
     ),
     Option("capacity", "Bytes the cache may use, e.g. 500Gi; default 90% of the disk.", _capacity),
+    Option(
+        "disk-policy",
+        f"Which contents give way to newcomers: {', '.join(POLICIES)}.",
+        find_policy,
+        "lru",
+    ),
     Option(
         "require-mountpoint",
         "Refuse to start unless a whole disk is mounted at the store's folder or above it. A part "

@@ -18,6 +18,7 @@ from modelcache_agent.actor import Actor
 from modelcache_agent.decide.actions import EntryView, Plan
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.decide.planner import make_plan
+from modelcache_agent.decide.policies import EvictionPolicy
 from modelcache_agent.decide.report import make_status, strip_foreign_fields
 from modelcache_agent.decide.volumes import (
     Wish,
@@ -55,6 +56,7 @@ _PROGRESS_SECONDS: Final = 2.0
 class LoopSettings:
     """`tick_seconds`: how often the disk and its users are looked at without an event.
 
+    `policy` says which contents give way to newcomers.
     `scrub_interval` (seconds): how old the last check of a file may be; None: no age matters.
     """
 
@@ -62,6 +64,7 @@ class LoopSettings:
     capacity_bytes: int
     max_models: int
     agent_version: str
+    policy: EvictionPolicy
     scrub_interval: float | None = None
     tick_seconds: float = 30.0
 
@@ -212,13 +215,13 @@ class AgentLoop:
             max_models=self._settings.max_models,
             scrub_interval=self._settings.scrub_interval,
         )
-        plan = make_plan(world)
+        plan = make_plan(world, self._settings.policy)
         now = self._clock.monotonic()
         if not plan.must_look_at_use and now < self._look_at:
             return plan
         in_use = await self._thread.call(self._store.find_in_use)
         self._look_at = now + USE_SECONDS
-        return make_plan(replace(world, in_use=in_use))
+        return make_plan(replace(world, in_use=in_use), self._settings.policy)
 
     async def _forget_evictions(self, wanted: frozenset[str]) -> None:
         """Marks of entries that are gone do no harm, so a disk that cannot write them may wait."""

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from modelcache_agent.adopt.handover import take_staged
+from modelcache_agent.decide.history import LoadCost
 from modelcache_agent.decide.possession import HeldFiles
 from modelcache_agent.decide.world import Origin
 from modelcache_agent.fetch import (
@@ -29,6 +30,7 @@ from modelcache_agent.peers.waiting import GrantQueue
 from modelcache_agent.ports.grants import Grants, OpenedGrant
 from modelcache_agent.salvage import find_salvage, finish_in_thread
 from modelcache_agent.slots import SlotKeeper
+from modelcache_agent.stopwatch import Stopwatch
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.errors import StoreError, describe_error
 from modelcache_agent.tiers.store_thread import StoreThread
@@ -93,11 +95,13 @@ class Transfers:
                 await self._take_staged(entry, opened, held.known)
                 await self._take_sound_pieces(entry, opened, held.known)
                 job = self._make_job(entry, namespace, opened, held.known)
-                outcome = await self._run(job, opened, held, listeners.on_progress)
+                watch = Stopwatch(asyncio.get_running_loop().time, listeners.on_progress)
+                outcome = await self._run(job, opened, held, watch.note)
         finally:
             self.grants.forget(entry.uid)
         listeners.on_fetched()
-        await self._publish(entry, opened, *outcome)
+        digest = await self._publish(entry, opened, *outcome)
+        await self._note_cost(digest, watch.measure())
 
     async def _open(self, entry: EntrySpec, listeners: Listeners) -> OpenedGrant:
         try:
@@ -207,7 +211,7 @@ class Transfers:
         opened: OpenedGrant,
         outcome: FetchOutcome,
         here: Mapping[str, ContentFile],
-    ) -> None:
+    ) -> ContentDigest:
         contents = {file.path: file.content for file in outcome.files} | dict(here)
         manifest = _assemble(opened.source, contents)
         expected = opened.content_digest or entry.content_digest
@@ -222,6 +226,12 @@ class Transfers:
             message = f"the bytes cannot be published: {describe_error(error)}"
             raise TransferFailedError(Reason.STORE_ERROR, message, _STORE_SECONDS) from error
         _log.info("published uid=%s version=%s", entry.uid, manifest.digest)
+        return manifest.digest
+
+    async def _note_cost(self, digest: ContentDigest, cost: LoadCost | None) -> None:
+        """What it took is what it would take again, should the content be evicted."""
+        if cost is not None:
+            await self.thread.call(self.store.history.note_load, digest, cost)
 
     async def propose(self, entry: EntrySpec, digest: ContentDigest) -> None:
         """Ask the operator to adopt the digest, and note its answer.

@@ -128,16 +128,32 @@ class EntryView:
 
 
 @dataclass(frozen=True, slots=True)
+class Victim:
+    """Why a content gives way: its policy's score with the inputs, and for what."""
+
+    digest: ContentDigest
+    policy: str
+    score: float
+    inputs: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"policy={self.policy} score={self.score:.6g} {self.inputs}: {self.cause}"
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The actions in order, and what to report.
 
-    `must_look_at_use` asks for another plan that knows which contents are in use. `recheck_at` is
-    when to plan again without an event (monotonic seconds).
+    `victims` explains each of the `condemned`. `must_look_at_use` asks for another plan that knows
+    which contents are in use. `recheck_at` is when to plan again without an event (monotonic
+    seconds).
     """
 
     actions: tuple[Action, ...] = ()
     entries: tuple[EntryView, ...] = ()
     labels: frozenset[str] = frozenset()
     condemned: frozenset[str] = frozenset()
+    victims: tuple[Victim, ...] = ()
     must_look_at_use: bool = False
     recheck_at: float | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from modelcache_agent.decide.actions import EntryView
+from modelcache_agent.decide.actions import EntryView, Victim
 from modelcache_agent.decide.victims import choose_victims
 from modelcache_api.names import EntryState, Reason
 from modelcache_api.quantities import format_bytes
@@ -22,7 +22,7 @@ class Room:
     """The book while a plan is being made.
 
     `leaving` are contents on their way out, whose bytes are coming; `promised_bytes` of those are
-    meant for newcomers that already wait. `unused` may give way to newcomers.
+    meant for newcomers that already wait. `unused` may give way to newcomers, `victims` do.
     """
 
     ledger: Ledger
@@ -33,6 +33,7 @@ class Room:
     condemned_before: frozenset[str] = frozenset()
     promised_bytes: int = 0
     fell_short: bool = False
+    victims: tuple[Victim, ...] = ()
 
     @property
     def now_bytes(self) -> int:
@@ -58,7 +59,10 @@ def describe_never_fits(entry: EntrySpec, ledger: Ledger) -> str | None:
 def shed(room: Room) -> Room:
     """Contents leave while the cache holds more than its capacity, as after it was lowered."""
     excess = -(room.ledger.available_bytes + room.ledger.freed_bytes(room.leaving))
-    return room if excess <= 0 else _make_room(room, excess) or replace(room, fell_short=True)
+    if excess <= 0:
+        return room
+    made = _make_room(room, excess, why="the cache holds more than its capacity")
+    return made or replace(room, fell_short=True)
 
 
 def admit(room: Room, entry: EntrySpec, size_bytes: int) -> tuple[Room, EntryView | None]:
@@ -68,7 +72,7 @@ def admit(room: Room, entry: EntrySpec, size_bytes: int) -> tuple[Room, EntryVie
     """
     needed = room.ledger.needed_bytes(entry.uid, size_bytes)
     if needed > room.soon_bytes:
-        larger = _make_room(room, needed - room.soon_bytes)
+        larger = _make_room(room, needed - room.soon_bytes, why=f"uid={entry.uid} needs room")
         if larger is None:
             return replace(room, fell_short=True), _view(
                 entry, EntryState.FAILED, Reason.INSUFFICIENT_SPACE, _arithmetic(room, needed)
@@ -81,9 +85,9 @@ def admit(room: Room, entry: EntrySpec, size_bytes: int) -> tuple[Room, EntryVie
     return replace(room, ledger=room.ledger.reserve(entry.uid, size_bytes)), None
 
 
-def _make_room(room: Room, missing_bytes: int) -> Room | None:
+def _make_room(room: Room, missing_bytes: int, *, why: str) -> Room | None:
     candidates = tuple(held for held in room.unused if held.digest not in room.leaving)
-    victims = choose_victims(
+    chosen = choose_victims(
         candidates,
         missing_bytes,
         ledger=room.ledger,
@@ -91,7 +95,14 @@ def _make_room(room: Room, missing_bytes: int) -> Room | None:
         condemned=room.condemned_before,
         policy=room.policy,
     )
-    return None if victims is None else replace(room, leaving=room.leaving | victims)
+    if chosen is None:
+        return None
+    victims = tuple(
+        Victim(ranked.held.digest, room.policy.name, ranked.score, ranked.why, why)
+        for ranked in chosen
+    )
+    leaving = room.leaving.union(victim.digest for victim in victims)
+    return replace(room, leaving=leaving, victims=(*room.victims, *victims))
 
 
 def _arithmetic(room: Room, needed: int) -> str:

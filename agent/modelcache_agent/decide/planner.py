@@ -83,6 +83,7 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
         entries=tell_faults(refined, actions, matches, world.faults or {}),
         labels=labels,
         condemned=condemned,
+        victims=draft.room.victims,
         must_look_at_use=draft.room.fell_short and world.in_use is None,
         recheck_at=min(moments, default=None),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from modelcache_agent.decide.history import NO_HISTORY, History
 from modelcache_api.names import EntryState
 
 if TYPE_CHECKING:
@@ -47,6 +48,17 @@ class Held:
     origins: tuple[Origin, ...] = ()
     is_verified: bool = True
     damage: tuple[Damage, ...] = ()
+    history: History = NO_HISTORY
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its blobs, shared ones included."""
+        return sum(blob.size_bytes for blob in self.blobs)
+
+    @property
+    def load_seconds(self) -> float:
+        """What loading it again would take, as far as was measured."""
+        return self.history.load.seconds(self.size_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from modelcache_agent.decide.policies.gdsf import find_priority
 from modelcache_agent.decide.scrub import Checkup
 from modelcache_agent.decide.world import Held, Origin
 from modelcache_agent.tiers.blobs import BlobFolder, looks_as_recorded
@@ -29,6 +30,7 @@ from modelcache_agent.tiers.durable import (
 )
 from modelcache_agent.tiers.errors import StoreError
 from modelcache_agent.tiers.evictions import EvictionMarks
+from modelcache_agent.tiers.history_book import HistoryBook
 from modelcache_agent.tiers.layout import StoreLayout
 from modelcache_agent.tiers.quarantine import Quarantine
 from modelcache_agent.tiers.records import (
@@ -89,6 +91,7 @@ class DiskStore:
         self.catalog = Catalog()
         self.marks = EvictionMarks(layout.evicted)
         self.scrub_book = ScrubBook(layout.scrub, clock, monotonic)
+        self.history = HistoryBook(layout.history, clock)
         self._step = step
         self._clock = clock
         self._touched_at = 0.0
@@ -102,7 +105,7 @@ class DiskStore:
         self._touch_device()
         space = os.statvfs(self.layout.root)
         return Survey(
-            held=tuple(version.held for version in self.catalog),
+            held=tuple(self._look(version) for version in self.catalog),
             partials=self._measure(self.layout.partial),
             quarantined_bytes=self.quarantine.size_bytes(),
             quarantined=self.quarantine.count(),
@@ -112,6 +115,13 @@ class DiskStore:
             adopted=self._measure(self.layout.adopt),
             checkups=self.scrub_book.list_checkups(self.catalog),
         )
+
+    def _look(self, stored: StoredVersion) -> Held:
+        return replace(stored.held, history=self.history.look(stored.digest))
+
+    def save_history(self) -> None:
+        """Write down what was counted since it was last written, if the disk can."""
+        self.history.save(frozenset(stored.digest for stored in self.catalog))
 
     def _touch_device(self) -> None:
         now = self._clock()
@@ -202,6 +212,8 @@ class DiskStore:
         self._swap_in(new_tree, self.layout.version(hex_digest))
         self._step("published")
         self.catalog.put(StoredVersion.of(record, last_used=now))
+        if before is None:
+            self.history.note_arrival(manifest.digest)
 
     def _swap_in(self, new_tree: Path, target: Path) -> None:
         """The tree gets its name; an unverified one of that name moves away first."""
@@ -301,7 +313,9 @@ class DiskStore:
         if self._is_in_use(stored):
             return False
         self.marks.add(uids)
+        priority = find_priority(self._look(stored))
         self._withdraw(stored)
+        self.history.note_eviction(priority)
         return True
 
     def remove(self, digest: ContentDigest) -> None:

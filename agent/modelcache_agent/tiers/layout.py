@@ -17,6 +17,7 @@ TOLERATED: Final = frozenset({"lost+found"})
 
 # Of the test whether file leases work here.
 _PROBE: Final = re.compile(r"use-probe-[0-9]+")
+_ROOT_FILES: Final = frozenset({"store.json", "evicted.json", "scrub.json", "history.json"})
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _BLOB: Final = re.compile(r"([0-9a-f]{64})(?:\.[1-9][0-9]{0,4})?")
 _UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
@@ -47,6 +48,11 @@ class StoreLayout:
     def scrub(self) -> Path:
         """When each file was last read again, and what was found damaged."""
         return self.root / "scrub.json"
+
+    @property
+    def history(self) -> Path:
+        """How often pods attached each content, and how long its transfers took."""
+        return self.root / "history.json"
 
     @property
     def blobs(self) -> Path:
@@ -111,7 +117,8 @@ class StoreLayout:
     @property
     def known_names(self) -> frozenset[str]:
         """What belongs directly below the root."""
-        files = {self.lock.name, self.about.name, self.evicted.name, self.scrub.name}
+        files = {path.name for path in (self.lock, self.about, self.evicted, self.scrub)}
+        files.add(self.history.name)
         return frozenset(files | {path.name for path in self.folders} | TOLERATED) - {"sha256"}
 
     def version(self, hex_digest: str) -> Path:
@@ -129,9 +136,7 @@ class StoreLayout:
 
 def may_be_root_file(name: str) -> bool:
     """True for the names of files that are written directly below the root."""
-    return (
-        name in {"store.json", "evicted.json", "scrub.json"} or _PROBE.fullmatch(name) is not None
-    )
+    return name in _ROOT_FILES or _PROBE.fullmatch(name) is not None
 
 
 def may_be_record(name: str) -> bool:

@@ -141,6 +141,7 @@ class _Repair:
     def run(self) -> None:
         self._sweep_root()
         self._store.scrub_book.load()
+        self._store.history.load()
         for record in self._read_records():
             self._adopt(record)
         self._sweep_versions()
@@ -189,6 +190,7 @@ class _Repair:
         last_used = self._layout.record(digest_hex(record.digest)).stat().st_mtime
         stored = StoredVersion.of(record, last_used=last_used, is_verified=is_intact and not damage)
         store.catalog.put(replace(stored, damage=damage) if is_intact else stored)
+        store.history.note_held(record.digest, record.verified_at)
         if last_used > store.now() + _SLEW_SECONDS:
             _log.warning("version=%s was used in the future: that counts as now", record.digest)
             store.note_use(record.digest)

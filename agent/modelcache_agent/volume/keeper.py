@@ -41,14 +41,18 @@ class VolumeKeeper:
         """
         found = (self._look_at(folder) for folder in find_folders(self.store.layout.pods))
         volumes = tuple(volume for volume in found if volume is not None)
+        self.store.history.note_running(
+            v.bound_digest for v in volumes if v.is_filled and v.bound_digest is not None
+        )
         keys = {volume.key for volume in volumes}
         self._told = {key: told for key, told in self._told.items() if key in keys}
         return volumes, measure_leftovers(self.store, volumes)
 
     def serve(self, views: Iterable[VolumeView]) -> None:
-        """Fill what can be filled, and write what each pod may know."""
+        """Fill what can be filled, write what each pod may know, and count who was attached."""
         for view in views:
             self._tell(view.key, self._fill(view) if view.filling is not None else _progress(view))
+        self.store.save_history()
 
     def _look_at(self, folder: VolumeFolder) -> Volume | None:
         record = self._read(read_record, folder.record)
@@ -94,6 +98,7 @@ class VolumeKeeper:
                 view.cache, VolumeState.FAILED, Reason.STORE_ERROR, message, 100, view.size_bytes
             )
         self.store.note_use(stored.digest)
+        self.store.history.note_attach(stored.digest)
         _log.info("volume=%s shows version=%s", view.key, stored.digest)
         return VolumeProgress(
             view.cache, VolumeState.READY, Reason.CACHED, "", 100, view.size_bytes

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from modelcache_agent.decide.policies.policy import Ranked, order
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -13,8 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LeastRecentlyUsed:
-    """By time of last use; ties by digest, so that two runs choose alike."""
+    """By time of last use."""
 
-    def order(self, candidates: Iterable[Held]) -> tuple[Held, ...]:
+    name: str = "lru"
+
+    def rank(self, candidates: Iterable[Held]) -> tuple[Ranked, ...]:
         """All candidates, longest unused first."""
-        return tuple(sorted(candidates, key=lambda held: (held.last_used, held.digest)))
+        return order(
+            Ranked(held, held.last_used, f"last_used={held.last_used:.0f}") for held in candidates
+        )

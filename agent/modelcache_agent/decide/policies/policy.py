@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -10,9 +11,28 @@ if TYPE_CHECKING:
     from modelcache_agent.decide.world import Held
 
 
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A content and how much it is worth to its policy; `why` says so with the inputs."""
+
+    held: Held
+    score: float
+    why: str
+
+
 class EvictionPolicy(Protocol):
     """Orders contents by how gladly they are given up."""
 
-    def order(self, candidates: Iterable[Held]) -> tuple[Held, ...]:
+    @property
+    def name(self) -> str:
+        """The word that chooses it."""
+        ...
+
+    def rank(self, candidates: Iterable[Held]) -> tuple[Ranked, ...]:
         """All candidates, first to go first. Equal input gives equal output, whatever its order."""
         ...
+
+
+def order(ranked: Iterable[Ranked]) -> tuple[Ranked, ...]:
+    """Least score first; ties by last use, then by digest, so that two runs choose alike."""
+    return tuple(sorted(ranked, key=lambda r: (r.score, r.held.last_used, r.held.digest)))

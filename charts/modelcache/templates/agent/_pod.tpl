@@ -48,6 +48,7 @@ volumes:
   {{- with .profile.disk.capacity }}
   - --capacity={{ . }}
   {{- end }}
+  - --disk-policy={{ .profile.disk.policy | default "lru" }}
   - --require-mountpoint={{ .profile.disk.requireMountpoint | default false }}
   - --operator-url=https://modelcache-operator.{{ .root.Release.Namespace }}.svc
   - --operator-ca-file=/etc/modelcache/operator-ca/ca.crt
