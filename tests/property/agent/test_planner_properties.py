@@ -19,8 +19,10 @@ from modelcache_agent.decide.actions import (
     SetLabels,
     Verify,
 )
+from modelcache_agent.decide.history import History
 from modelcache_agent.decide.ledger import Blob, Ledger
 from modelcache_agent.decide.planner import make_plan
+from modelcache_agent.decide.policies import POLICIES, EvictionPolicy
 from modelcache_agent.decide.world import Flight, Held, Origin, World
 from modelcache_api.names import EntryState
 
@@ -33,10 +35,12 @@ class Node:
     """What a shell would hold, and which labels the Node may carry in truth."""
 
     world: World
+    policy: EvictionPolicy
     may_carry: frozenset[str] = frozenset()
 
     def plan(self):
-        plan = make_plan(self.world)
+        plan = make_plan(self.world, self.policy)
+        assert {victim.digest for victim in plan.victims} == plan.condemned, "each is explained"
         self.world = replace(self.world, condemned=plan.condemned)
         return plan
 
@@ -85,7 +89,9 @@ class Node:
         for flight in self.world.flights:
             blobs = frozenset({Blob(flight.uid, flight.total_bytes)})
             origin = Origin(flight.uid, flight.source_digest)
-            held = Held(digest_of(flight.uid), blobs, 0.0, (origin,))
+            number = float(NAMES.index(flight.uid))
+            history = History(arrived=-number, attaches=number, recent_attaches=7 - number)
+            held = Held(digest_of(flight.uid), blobs, number % 3, (origin,), history=history)
             self.end_flight(flight.uid)
             ledger = self.world.ledger
             self.book(
@@ -151,6 +157,9 @@ turns = st.lists(
 )
 
 
+policies = st.sampled_from(sorted(POLICIES)).map(POLICIES.__getitem__)
+
+
 def without(mapping, key) -> dict:
     return {name: value for name, value in mapping.items() if name != key}
 
@@ -163,8 +172,9 @@ def fix_sizes(spec, sizes):
     )
 
 
-def play(story) -> Node:
-    node = Node(World((), (), Ledger(CAPACITY), CAPACITY, 0.0, setbacks={}, max_models=3))
+def play(story, policy) -> Node:
+    world = World((), (), Ledger(CAPACITY), CAPACITY, 0.0, setbacks={}, max_models=3)
+    node = Node(world, policy)
     sizes: dict[str, int] = {}
     for turn in story:
         wanted = fix_sizes(turn["entries"], sizes)
@@ -187,15 +197,15 @@ def play(story) -> Node:
 
 
 @settings(max_examples=300, deadline=None)
-@given(turns)
-def test_capacity_use_and_labels_are_respected_at_every_step(story):
-    play(story)
+@given(turns, policies)
+def test_capacity_use_and_labels_are_respected_at_every_step(story, policy):
+    play(story, policy)
 
 
 @settings(max_examples=200, deadline=None)
-@given(turns)
-def test_with_the_api_server_up_and_transfers_ending_plans_run_dry(story):
-    node = play(story)
+@given(turns, policies)
+def test_with_the_api_server_up_and_transfers_ending_plans_run_dry(story, policy):
+    node = play(story, policy)
     node.world = replace(node.world, in_use=frozenset())
     for _ in range(60):
         used = node.world.ledger.used_bytes
@@ -212,11 +222,11 @@ def test_with_the_api_server_up_and_transfers_ending_plans_run_dry(story):
 
 
 @settings(max_examples=200, deadline=None)
-@given(turns)
-def test_a_plan_is_a_function_of_the_world(story):
-    world = play(story).world
+@given(turns, policies)
+def test_a_plan_is_a_function_of_the_world(story, policy):
+    world = play(story, policy).world
     shuffled = replace(world, held=world.held[::-1], flights=world.flights[::-1])
-    first, second = make_plan(world), make_plan(shuffled)
+    first, second = make_plan(world, policy), make_plan(shuffled, policy)
     assert first.labels == second.labels
     assert first.condemned == second.condemned
     assert first.entries == second.entries
