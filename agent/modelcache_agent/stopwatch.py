@@ -24,7 +24,8 @@ class Stopwatch:
 
     def note(self, progress: Progress) -> None:
         """A report came. Time after the last bytes is none of the source's."""
-        if self._last is None or progress.verified_bytes > self._last[1].verified_bytes:
+        known_bytes = 0 if self._last is None else self._last[1].verified_bytes
+        if progress.verified_bytes > known_bytes:
             self._last = (self.clock(), progress)
             self._first = self._first or self._last
         self.forward(progress)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from fakes.helm import pick, pick_all, pod_of, render
+from fakes.helm import CHART, pick, pick_all, pod_of, render
 from modelcache_agent.config import parse_config
+from modelcache_agent.decide.policies import POLICIES
 
 GPU_TAINTS = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "google.com/tpu")
 DISK = {"path": "/mnt/nvme/models"}
@@ -79,6 +82,8 @@ def test_the_taint_of_fresh_nodes_is_tolerated_even_if_gpu_taints_are_not():
         pytest.param(
             {"disk": DISK | {"requireMountpoint": True}}, "--require-mountpoint=true", id="mount"
         ),
+        pytest.param({"disk": DISK | {"policy": "gdsf"}}, "--disk-policy=gdsf", id="policy"),
+        pytest.param({}, "--disk-policy=lru", id="left out, the longest unused goes first"),
         pytest.param({"fetch": {"streams": 16}}, "--streams=16", id="streams"),
         pytest.param({"fetch": {"maxModels": 1}}, "--max-models=1", id="models"),
         pytest.param({"fetch": {"maxBandwidth": "1Gi"}}, "--max-bandwidth=1Gi", id="bandwidth"),
@@ -91,6 +96,12 @@ def test_the_taint_of_fresh_nodes_is_tolerated_even_if_gpu_taints_are_not():
 )
 def test_what_a_profile_says_is_what_its_agents_are_told(profile, argument):
     assert argument in arguments(agent_pod(with_profile(**profile), "p"))
+
+
+def test_the_chart_offers_exactly_the_policies_that_agents_know():
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    disk = schema["$defs"]["profile"]["properties"]["disk"]["properties"]
+    assert disk["policy"]["enum"] == list(POLICIES)
 
 
 def test_without_a_capacity_the_agent_chooses():

@@ -39,6 +39,11 @@ REFUSED = [
         profiles(profile(disk={"path": "/d", "capacity": "five"})), "/capacity", id="no quantity"
     ),
     pytest.param(
+        profiles(profile(disk={"path": "/d", "policy": "random"})),
+        "/policy",
+        id="a policy of chance",
+    ),
+    pytest.param(
         profiles(profile(fetch={"streams": 1000})), "/streams", id="more streams than may be"
     ),
     pytest.param(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from modelcache_agent.config import OPTIONS, Config, ConfigError, parse_config
+from modelcache_agent.decide.policies import POLICIES
 
 NEEDED = ["--store=/store", "--operator-url=https://operator:8443"]
 
@@ -50,6 +51,8 @@ def test_the_environment_alone_is_enough():
         (["--capacity=10Gi"], {"capacity": 10 << 30}),
         (["--max-bandwidth=1.5Gi"], {"max_bandwidth": 3 << 29}),
         ([], {"scrub_interval": 7 * 24 * 3600.0, "scrub_bandwidth": 50 << 20}),
+        ([], {"disk_policy": POLICIES["lru"]}),
+        (["--disk-policy=value"], {"disk_policy": POLICIES["value"]}),
         (["--scrub-interval=never"], {"scrub_interval": None}),
         (["--scrub-bandwidth=1Mi"], {"scrub_bandwidth": 1 << 20}),
         (["--require-mountpoint"], {"require_mountpoint": True}),
@@ -79,6 +82,8 @@ def test_good_values(arguments, read):
         (["--max-bandwidth=fast"], r"--max-bandwidth: 'fast' is not a number of bytes.*500Mi"),
         (["--max-bandwidth=500Mbit"], r"--max-bandwidth: '500Mbit'"),
         (["--max-bandwidth=0"], r"--max-bandwidth: '0' bytes a second are too few.*leave it out"),
+        (["--disk-policy=random"], r"--disk-policy: 'random' is no policy.*reproduced.*value"),
+        (["--disk-policy=arc"], r"--disk-policy: 'arc' is not one of lru, lfu"),
         (["--scrub-interval=off"], r"--scrub-interval: 'off' is not a duration.*168h, or never"),
         (["--scrub-bandwidth=64Ki"], r"--scrub-bandwidth: '64Ki' bytes a second are too few.*1Mi"),
         (["--scrub-bandwidth=fast"], r"--scrub-bandwidth: 'fast' is not a number of bytes"),

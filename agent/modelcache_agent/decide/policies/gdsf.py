@@ -18,9 +18,10 @@ class GreedyDualSizeFrequency:
     """clock + visits * cost / size.
 
     The formula is that of L. Cherkasova, "Improving WWW Proxies Performance with
-    Greedy-Dual-Size-Frequency Caching Policy", HP Laboratories, report HPL-98-69R1, 1998. Cost is the seconds to load the content again. The clock is the highest priority of all that
-    was ever evicted, and each content keeps what it showed at its last visit: so what is not
-    visited any more falls behind without being counted down. Arrival is the first visit.
+    Greedy-Dual-Size-Frequency Caching Policy", HP Laboratories, report HPL-98-69R1, 1998. Cost is
+    the seconds to load the content again. The clock is the highest priority of all that was ever
+    evicted, and each content keeps what it showed at its last visit: so what is not visited any
+    more falls behind without being counted down. Arrival is the first visit.
     """
 
     name: str = "gdsf"
