@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import logging
 
+import pytest
+
 from fakes.agent_bench import open_bench
 from fakes.fetch_world import safetensors_body
 from fakes.played_kubelet import Pod
+from fakes.store_world import opened, publish
 from fakes.volume_world import PlayedPods
+from modelcache_agent.decide.volumes import Filling, VolumeView
+from modelcache_agent.volume.keeper import VolumeKeeper
+from modelcache_api.names import Reason, VolumeState
 
 MIB = 1 << 20
+TWO_DAYS = 48 * 3600.0
 
 
 async def want(bench, *uids):
@@ -38,3 +45,27 @@ async def test_C60_attaches_before_a_restart_outweigh_a_later_arrival(tmp_path, 
     (line,) = [r.getMessage() for r in caplog.records if "evicted version=" in r.getMessage()]
     assert "policy=value score=0 attaches=0.000" in line
     assert line.endswith(": uid=new needs room")
+
+
+def test_a_volume_counts_as_one_attach_and_as_one_at_least_while_its_pod_lives(tmp_path):
+    now = [1_000_000.0]
+    with opened(tmp_path / "store", clock=lambda: now[0]) as store:
+        digest = publish(store)
+        pods = PlayedPods(store.layout.root, tmp_path / "kubelet")
+        pods.add(Pod())
+        keeper = VolumeKeeper(store)
+        ((volume,), _) = keeper.look()
+        filling = Filling("v1", digest, None)
+        keeper.serve(
+            [VolumeView(volume.key, "", VolumeState.READY, Reason.CACHED, filling=filling)]
+        )
+        now[0] += 10 * TWO_DAYS
+        ((volume,), _) = keeper.look()
+        assert volume.is_filled
+        assert store.history.look(digest).attaches == 1.0
+        assert store.history.look(digest).visits == 1
+        assert (store.layout.root / "history.json").exists(), "it is on the disk at once"
+        pods.remove(Pod())
+        now[0] += TWO_DAYS
+        assert keeper.look()[0] == ()
+        assert store.history.look(digest).attaches == pytest.approx(0.5)

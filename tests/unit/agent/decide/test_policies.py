@@ -142,7 +142,8 @@ def test_a_lowered_capacity_is_told_as_the_cause():
 
 # --- C60: how many requests until a policy has adapted ------------------------------------------
 
-A_MINUTE, A_SECOND = 60.0, 1.0
+A_SECOND, A_MINUTE, AN_HOUR = 1.0, 60.0, 3600.0
+REQUESTS_IN_TWO_DAYS = 48 * 6
 
 
 @pytest.mark.parametrize(
@@ -157,6 +158,7 @@ A_MINUTE, A_SECOND = 60.0, 1.0
         ("lrfu", A_SECOND, 4_000),
         ("value", A_MINUTE, 2_100),
         ("value", A_SECOND, 4_000),
+        ("value", 10 * A_MINUTE, REQUESTS_IN_TWO_DAYS + 4),
     ],
 )
 def test_C60_yesterdays_hot_models_leave_within_so_many_requests(policy, seconds_between, at_most):
@@ -168,21 +170,22 @@ def test_C60_yesterdays_hot_models_leave_within_so_many_requests(policy, seconds
 
 
 @pytest.mark.parametrize(
-    ("policy", "requests_before", "survives"),
+    ("policy", "requests_before", "seconds_between", "survives"),
     [
-        ("lfu", 60, True),
-        ("lrfu", 60, True),
-        ("value", 60, True),
-        ("gdsf", 3_000, True),
-        ("gdsf", 60, False),
-        ("lru", 3_000, False),
-        ("fifo", 3_000, False),
+        ("lfu", 60, AN_HOUR, True),
+        ("lrfu", 60, 10 * A_MINUTE, True),
+        ("lrfu", 60, AN_HOUR, False),
+        ("value", 60, AN_HOUR, True),
+        ("gdsf", 3_000, AN_HOUR, True),
+        ("gdsf", 60, AN_HOUR, False),
+        ("lru", 3_000, A_SECOND, False),
+        ("fifo", 3_000, A_SECOND, False),
     ],
 )
 def test_C60_a_silent_hot_set_of_three_under_a_hundred_one_shot_models(
-    policy, requests_before, survives
+    policy, requests_before, seconds_between, survives
 ):
-    trace = Trace(find_policy(policy))
+    trace = Trace(find_policy(policy), seconds_between=seconds_between)
     for number in range(requests_before):
         trace.ask("ABC"[number % 3])
     for number in range(100):
