@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
@@ -25,6 +26,13 @@ async def want(bench, *uids):
     await bench.until_state(uids[-1], "Cached")
 
 
+def find_load(book):
+    if not book.exists():
+        return None
+    (row,) = json.loads(book.read_bytes())["contents"].values()
+    return row["load"]
+
+
 async def test_C60_attaches_before_a_restart_outweigh_a_later_arrival(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     with open_bench(tmp_path) as bench:
@@ -45,6 +53,18 @@ async def test_C60_attaches_before_a_restart_outweigh_a_later_arrival(tmp_path, 
     (line,) = [r.getMessage() for r in caplog.records if "evicted version=" in r.getMessage()]
     assert "policy=value score=0 attaches=0.000" in line
     assert line.endswith(": uid=new needs room")
+
+
+async def test_the_cost_of_a_transfer_is_measured_and_written_down(tmp_path):
+    with open_bench(tmp_path) as bench:
+        files = {f"part-{number}.safetensors": safetensors_body(MIB, number) for number in range(6)}
+        bench.offer("v1", files)
+        book = bench.root / "history.json"
+        async with bench.started("--max-bandwidth=3Mi", "--streams=1"):
+            await want(bench, "v1")
+            await bench.until(lambda: find_load(book) is not None, "the measured cost")
+    seconds = find_load(book)["seconds_per_byte"] * 3 * MIB
+    assert 0.25 < seconds < 60.0, "a second at the rate that is allowed, on an idle machine"
 
 
 def test_a_volume_counts_as_one_attach_and_as_one_at_least_while_its_pod_lives(tmp_path):
