@@ -70,6 +70,7 @@ def test_a_store_without_a_book_knows_from_the_records_when_contents_came(tmp_pa
         b"",
         b"[]",
         b'{"turn": 1, "inflation": 0, "load": null, "contents": {"../x": {}}}',
+        b'{"turn": Infinity, "inflation": 0, "load": null, "contents": {}}',
         b'{"turn": 1, "inflation": NaN, "load": null, "contents": {}}',
     ],
 )

@@ -46,7 +46,7 @@ class HistoryBook:
         """Read what an earlier process wrote."""
         try:
             document = json.loads(self._path.read_bytes())
-            turn, inflation = int(document["turn"]), _number(document["inflation"])
+            turn, inflation = int(_number(document["turn"])), _number(document["inflation"])
             average = _parse_load(document["load"])
             pasts = {_digest(name): _parse(row) for name, row in document["contents"].items()}
         except FileNotFoundError:
@@ -152,8 +152,8 @@ def _parse(row: Mapping[str, Any]) -> Past:
         attaches=_number(row["attaches"]),
         counted_at=_number(row["counted_at"]),
         recent_attaches=_number(row["recent_attaches"]),
-        counted_turn=int(row["counted_turn"]),
-        visits=int(row["visits"]),
+        counted_turn=int(_number(row["counted_turn"])),
+        visits=int(_number(row["visits"])),
         inflation=_number(row["inflation"]),
         load=_parse_load(row["load"]),
     )
