@@ -91,6 +91,7 @@ async def empty(bench) -> None:
         for folder in ("blobs/sha256", "partial", "versions", "records", "released", "quarantine"):
             assert list((bench.root / folder).iterdir()) == [], folder
         assert {path.name for path in bench.root.iterdir() if path.is_file()} == {
+            "history.json",
             "lock",
             "store.json",
         }
