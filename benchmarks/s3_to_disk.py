@@ -371,5 +371,5 @@ def measure() -> Figure:
         "MiB/s",
         samples,
         ceilings=("loopback to null", "disk write"),
-        notes=f"ours verifies (blake3 and SHA-256); the peers do where they say so. CPU s/GiB: {spent}",
+        notes=f"ours verifies (blake3, SHA-256), the peers where they say so. CPU s/GiB: {spent}",
     )
