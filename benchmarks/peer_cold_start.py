@@ -2,7 +2,8 @@
 
 A real control plane, one operator, 20 agents as processes, a model of 500 MB in SeaweedFS behind a
 proxy that counts bodies. The second round slows the store and kills 6 of the agents (30 %) at
-moments drawn from a seed, the one that reads the store first among them, and starts them again.
+moments drawn from a seed, the one that reads the store first among them, and starts them again. The
+third does without peers.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import hashlib
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
@@ -31,29 +33,41 @@ DEADLINE_SECONDS = 400.0
 
 
 def measure() -> Figure:
-    """Both rounds; the figure is the copies that the store served."""
-    with local_system() as (cluster, store, system):
-        system.add_operator(extra=("--lease-list-interval=1s",))
-        return _measure(World(cluster, store, system, "cold"))
-
-
-def _measure(world: World) -> Figure:
-    for number in range(AGENTS):
-        world.add_node(f"n{number:02}", capacity="2Gi")
-    team = world.add_namespace("team")
-    world.wait(lambda: all(map(world.cache_node, world.nodes)), "all CacheNodes", 120)
-    calm, calm_seconds = _round(world, team, "calm", None)
-    wild, wild_seconds = _round(world, team, "wild", lambda proxy: _kill_some(world, proxy))
+    """All rounds; the figure is the copies that the store served."""
+    with _fleet() as (world, team):
+        calm, calm_seconds = _round(world, team, "calm", None)
+        wild, wild_seconds = _round(world, team, "wild", lambda proxy: _kill_some(world, proxy))
+    with _fleet("--peers=false") as (world, team):
+        alone, alone_seconds = _round(world, team, "alone", None)
     return make_figure(
         "peer-cold-start",
         "copies served by the store",
-        {"ours": [calm], "with 30 % killed": [wild], "one copy": [1.0]},
+        {
+            "ours": [calm],
+            "with 30 % killed": [wild],
+            "without peers": [alone],
+            "one copy": [1.0],
+        },
         ceilings=("one copy",),
         notes=(
             f"{AGENTS} agents, {MODEL_BYTES} bytes: {calm_seconds:.0f} s; with {KILLED} killed and"
-            f" restarted {wild_seconds:.0f} s; every tree compared with the bucket"
+            f" restarted {wild_seconds:.0f} s; without peers {alone_seconds:.0f} s; every tree"
+            " compared with the bucket"
         ),
     )
+
+
+@contextmanager
+def _fleet(*options: str) -> Iterator[tuple[World, str]]:
+    """Agents on all nodes under one operator with these options, and a namespace."""
+    with local_system() as (cluster, store, system):
+        system.add_operator(extra=("--lease-list-interval=1s", *options))
+        world = World(cluster, store, system, "cold")
+        for number in range(AGENTS):
+            world.add_node(f"n{number:02}", capacity="2Gi")
+        team = world.add_namespace("team")
+        world.wait(lambda: all(map(world.cache_node, world.nodes)), "all CacheNodes", 120)
+        yield world, team
 
 
 def _round(
