@@ -55,7 +55,7 @@ def every_type(tmp_path):
     return tmp_path
 
 
-def test_c25_every_type_is_what_the_reference_reader_finds(every_type):
+def test_C25_every_type_is_what_the_reference_reader_finds(every_type):
     weights = open_weights(every_type)
     expected = load_file(every_type / "model.safetensors")
     assert set(weights) == set(expected)
@@ -65,7 +65,7 @@ def test_c25_every_type_is_what_the_reference_reader_finds(every_type):
     assert weights.metadata == {"format": "pt"}
 
 
-def test_c25_a_type_that_a_library_lacks_is_said_and_its_bytes_are_there(tmp_path):
+def test_C25_a_type_that_a_library_lacks_is_said_and_its_bytes_are_there(tmp_path):
     data = bytes(range(8))
     write_raw(
         tmp_path / "model.safetensors",
@@ -83,7 +83,7 @@ def test_c25_a_type_that_a_library_lacks_is_said_and_its_bytes_are_there(tmp_pat
         weights.numpy("half")
 
 
-def test_c25_no_type_of_the_format_is_without_an_answer(tmp_path):
+def test_C25_no_type_of_the_format_is_without_an_answer(tmp_path):
     for dtype, bits in DTYPE_BITS.items():
         entry = {"dtype": dtype, "shape": [8], "data_offsets": [0, bits]}
         write_raw(tmp_path / "model.safetensors", {"x": entry}, bytes(bits))
@@ -97,7 +97,7 @@ def test_c25_no_type_of_the_format_is_without_an_answer(tmp_path):
             assert tuple(found.shape) == (8,)
 
 
-def test_c26_empty_tensors_scalars_and_a_file_without_tensors(tmp_path):
+def test_C26_empty_tensors_scalars_and_a_file_without_tensors(tmp_path):
     save_file(
         {
             "between": torch.zeros(0, 7),
@@ -115,7 +115,7 @@ def test_c26_empty_tensors_scalars_and_a_file_without_tensors(tmp_path):
     assert open_weights(tmp_path).tensors() == {}
 
 
-def test_c29_files_around_the_size_of_a_block_are_equal_byte_for_byte(tmp_path, monkeypatch):
+def test_C29_files_around_the_size_of_a_block_are_equal_byte_for_byte(tmp_path, monkeypatch):
     block = 4096
     monkeypatch.setattr(file_map, "_READ_BYTES", block)
     monkeypatch.setattr(file_map.mmap, "mmap", refuse_to_map)
@@ -132,7 +132,7 @@ def refuse_to_map(*_, **__):
     raise OSError(19, "No such device")
 
 
-def test_c28_without_mmap_the_bytes_are_copied_loudly_and_counted(every_type, monkeypatch):
+def test_C28_without_mmap_the_bytes_are_copied_loudly_and_counted(every_type, monkeypatch):
     monkeypatch.setattr(file_map.mmap, "mmap", refuse_to_map)
     with pytest.warns(modelcache.CopiedWarning, match="cannot map"):
         weights = open_weights(every_type)
@@ -141,7 +141,7 @@ def test_c28_without_mmap_the_bytes_are_copied_loudly_and_counted(every_type, mo
     assert torch.equal(weights.tensor("torch.float32"), expected["torch.float32"])
 
 
-def test_c28_a_file_that_is_removed_or_replaced_is_read_to_the_end(every_type):
+def test_C28_a_file_that_is_removed_or_replaced_is_read_to_the_end(every_type):
     path = every_type / "model.safetensors"
     expected = load_file(path)["torch.float64"].clone()
     tensor = open_weights(every_type).tensor("torch.float64")
@@ -151,7 +151,7 @@ def test_c28_a_file_that_is_removed_or_replaced_is_read_to_the_end(every_type):
     assert torch.equal(tensor, expected)
 
 
-def test_c28_a_file_shorter_than_its_header_says_is_refused_before_a_page_is_touched(every_type):
+def test_C28_a_file_shorter_than_its_header_says_is_refused_before_a_page_is_touched(every_type):
     path = every_type / "model.safetensors"
     os.truncate(path, path.stat().st_size - 8)
     with pytest.raises(modelcache.BadFileError, match=r"model\.safetensors: tensor .* claims"):
@@ -196,7 +196,7 @@ def test_an_entry_that_lies_is_an_error_and_never_a_tensor(tmp_path, entry):
         open_weights(tmp_path).tensor("x")
 
 
-def test_c24_a_header_at_the_limit_is_read_and_one_over_it_is_refused_with_the_limit(tmp_path):
+def test_C24_a_header_at_the_limit_is_read_and_one_over_it_is_refused_with_the_limit(tmp_path):
     path = tmp_path / "model.safetensors"
     entry = {"x": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}
     header = json.dumps(entry).encode().ljust(MAX_HEADER_BYTES)
@@ -208,7 +208,7 @@ def test_c24_a_header_at_the_limit_is_read_and_one_over_it_is_refused_with_the_l
         open_weights(tmp_path)
 
 
-def test_c24_many_tensors_open_and_each_is_found(tmp_path):
+def test_C24_many_tensors_open_and_each_is_found(tmp_path):
     count = 100_000
     entries = {
         f"layer.{i}": {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]}
@@ -224,7 +224,7 @@ def shard(folder, name, **tensors):
     save_file(tensors, folder / name)
 
 
-def test_c27_the_index_decides_and_the_second_layout_is_left_alone(tmp_path):
+def test_C27_the_index_decides_and_the_second_layout_is_left_alone(tmp_path):
     shard(tmp_path, "model-00001-of-00002.safetensors", a=torch.ones(2))
     shard(tmp_path, "model-00002-of-00002.safetensors", b=torch.ones(3))
     shard(tmp_path, "consolidated.safetensors", a=torch.zeros(2), b=torch.zeros(3))
@@ -240,7 +240,7 @@ def test_c27_the_index_decides_and_the_second_layout_is_left_alone(tmp_path):
     assert weights.tensor("b").sum() == 3
 
 
-def test_c27_two_layouts_without_an_index_are_not_guessed_but_asked(tmp_path):
+def test_C27_two_layouts_without_an_index_are_not_guessed_but_asked(tmp_path):
     shard(tmp_path, "model-00001-of-00001.safetensors", a=torch.ones(2))
     shard(tmp_path, "consolidated.safetensors", a=torch.zeros(2))
     with pytest.raises(modelcache.LayoutError, match=r"'consolidated.*files=\[\.\.\.\]"):
@@ -315,7 +315,7 @@ def test_data_behind_a_header_without_padding_is_right_all_the_same(tmp_path):
         assert open_weights(tmp_path).numpy(name).tolist() == [0, 1, 2, 3]
 
 
-def test_c57_many_readers_share_one_copy(tmp_path):
+def test_C57_many_readers_share_one_copy(tmp_path):
     size = 64 << 20
     save_file({"w": torch.ones(size // 4)}, tmp_path / "model.safetensors")
     readers = [
