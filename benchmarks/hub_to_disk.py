@@ -22,9 +22,6 @@ import s3_to_disk
 from bucket_hub import hub_environment, make_bucket_hub
 from figure import Figure, interleave, make_figure
 
-from modelcache_testbed.bucket import Bucket
-from modelcache_testbed.seaweed import Seaweed
-
 MIB = 1 << 20
 ROUNDS = 5
 CLIENTS = {"ours": "ours from the hub", "huggingface_hub": "huggingface_hub"}
@@ -32,19 +29,12 @@ CLIENTS = {"ours": "ours from the hub", "huggingface_hub": "huggingface_hub"}
 
 def measure() -> Figure:
     """Both clients, each a process of its own, and the ceilings of s3-to-disk."""
-    Seaweed.reap()
-    store = Seaweed.ephemeral()
-    folder = Path(tempfile.mkdtemp(prefix="modelcache-bench-"))
-    try:
-        store.up(ephemeral=True)
-        bucket = Bucket(store, "bench")
-        bench = s3_to_disk.Bench(bucket, s3_to_disk.fill(bucket, folder), folder)
-        with make_bucket_hub(bucket.client, bucket.name, digests(bench)) as hub:
-            environment = {"PATH": os.environ["PATH"], **hub_environment(hub, folder / "home")}
-            return _measure(bench, environment)
-    finally:
-        store.down()
-        shutil.rmtree(folder)
+    with (
+        s3_to_disk.filled_bench() as bench,
+        make_bucket_hub(bench.bucket.client, bench.bucket.name, digests(bench)) as hub,
+    ):
+        environment = {"PATH": os.environ["PATH"], **hub_environment(hub, bench.folder / "home")}
+        return _measure(bench, environment)
 
 
 def _measure(bench: s3_to_disk.Bench, environment: Mapping[str, str]) -> Figure:

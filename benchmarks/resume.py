@@ -27,9 +27,7 @@ from counting_door import CountingDoor
 from figure import Figure, interleave, make_figure
 from hub_to_disk import digests
 
-from modelcache_testbed.bucket import Bucket
 from modelcache_testbed.ports import LOOPBACK
-from modelcache_testbed.seaweed import Seaweed
 
 ROUNDS = 3
 CLIENTS = ("ours", "rclone", "s5cmd", "boto3", "obstore", "huggingface_hub")
@@ -53,28 +51,19 @@ class Room:
 
 def measure() -> Figure:
     """All clients, one kill each a round."""
-    Seaweed.reap()
-    store = Seaweed.ephemeral()
-    folder = Path(tempfile.mkdtemp(prefix="modelcache-bench-"))
-    try:
-        store.up(ephemeral=True)
-        bucket = Bucket(store, "bench")
-        bench = s3_to_disk.Bench(bucket, s3_to_disk.fill(bucket, folder), folder)
-        files = digests(bench)
+    with s3_to_disk.filled_bench() as bench:
+        store, files = bench.bucket.store, digests(bench)
         port = int(store.endpoint.rpartition(":")[2])
         with CountingDoor((LOOPBACK, port)) as door:
             variables = {**store.environment(), "AWS_ENDPOINT_URL": door.endpoint}
-            with make_bucket_hub(_client(variables), bucket.name, files) as hub:
+            with make_bucket_hub(_client(variables), bench.bucket.name, files) as hub:
                 environment = {
                     "PATH": os.environ["PATH"],
-                    "BUCKET": bucket.name,
-                    **hub_environment(hub, folder / "home"),
+                    "BUCKET": bench.bucket.name,
+                    **hub_environment(hub, bench.folder / "home"),
                     **variables,
                 }
-                return _measure(Room(door, files, environment, folder))
-    finally:
-        store.down()
-        shutil.rmtree(folder)
+                return _measure(Room(door, files, environment, bench.folder))
 
 
 def _client(variables: Mapping[str, str]) -> object:

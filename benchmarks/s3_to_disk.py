@@ -344,23 +344,28 @@ def make_works(bench: Bench, engine: Callable[[Path], None]) -> dict[str, Callab
     }
 
 
-def measure() -> Figure:
+@contextmanager
+def filled_bench() -> Iterator[Bench]:
+    """A store of the run's own with the objects in it, and a folder; both go at the end."""
     Seaweed.reap()
     store = Seaweed.ephemeral()
     folder = Path(tempfile.mkdtemp(prefix="modelcache-bench-"))
     try:
         store.up(ephemeral=True)
         bucket = Bucket(store, "bench")
-        bench = Bench(bucket, fill(bucket, folder), folder)
-        with started_engine(bench) as (runner, engine):
-            works = make_works(bench, ours(bench, runner, engine))
-            for name in ("to null, 2 streams", "ours"):
-                bench.timed("warming", works[name])
-            runs = {key: (lambda key=key: bench.timed(key, works[key])) for key in works}
-            samples = interleave(runs, ROUNDS)
+        yield Bench(bucket, fill(bucket, folder), folder)
     finally:
         store.down()
         shutil.rmtree(folder)
+
+
+def measure() -> Figure:
+    with filled_bench() as bench, started_engine(bench) as (runner, engine):
+        works = make_works(bench, ours(bench, runner, engine))
+        for name in ("to null, 2 streams", "ours"):
+            bench.timed("warming", works[name])
+        runs = {key: (lambda key=key: bench.timed(key, works[key])) for key in works}
+        samples = interleave(runs, ROUNDS)
     # The best raw reader of each round is the wire's speed.
     wires = [samples.pop(f"to null, {streams} streams") for streams in (2, 4)]
     cpu = {who: statistics.median(bench.cpu[who]) for who in samples if who != "disk write"}
