@@ -31,6 +31,24 @@ class Route:
     rest: str = ""
 
 
+def require_synced(*, is_synced: bool) -> None:
+    """Raises DeniedError while the operator's watches have not brought everything yet."""
+    if not is_synced:
+        raise DeniedError(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "the operator has not seen the cluster yet",
+            retry_after_seconds=RETRY_SECONDS,
+        )
+
+
+def require_pace(wait_seconds: float, who: str) -> None:
+    """Raises DeniedError, in the words of `who`, if somebody asks sooner than they may."""
+    if wait_seconds:
+        raise DeniedError(
+            HTTPStatus.TOO_MANY_REQUESTS, who, retry_after_seconds=max(1.0, wait_seconds)
+        )
+
+
 @asynccontextmanager
 async def take_place(working: Counter[str], whose: str, most: int) -> AsyncIterator[None]:
     """One of somebody's places, for as long as the block runs.

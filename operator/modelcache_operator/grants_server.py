@@ -36,6 +36,8 @@ from modelcache_operator.door_http import (
     Route,
     parse_body,
     read_body,
+    require_pace,
+    require_synced,
     respond,
     take_place,
 )
@@ -217,20 +219,9 @@ class GrantsServer:
         return web.Response(text="ok\n")
 
     async def _admit(self, request: web.Request, rate: RateLimiter) -> Caller:
-        if not self._world.is_synced:
-            raise DeniedError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "the operator has not seen the cluster yet",
-                retry_after_seconds=RETRY_SECONDS,
-            )
+        require_synced(is_synced=self._world.is_synced)
         caller = await self._authenticator.authenticate(request.headers.get("Authorization"))
-        wait = rate.delay(caller.node)
-        if wait:
-            raise DeniedError(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "this node asks too often",
-                retry_after_seconds=max(1.0, wait),
-            )
+        require_pace(rate.delay(caller.node), "this node asks too often")
         return caller
 
     def _handler(

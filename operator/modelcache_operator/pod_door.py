@@ -41,10 +41,11 @@ from modelcache_operator.decide.pod_access import (
 )
 from modelcache_operator.decide.world import ModelVersionView, ObjectKey, Uid
 from modelcache_operator.door_http import (
-    RETRY_SECONDS,
     Route,
     parse_body,
     read_body,
+    require_pace,
+    require_synced,
     respond,
     take_place,
 )
@@ -143,20 +144,9 @@ class PodDoor:
     async def _admit(self, request: web.Request) -> PodCaller:
         if not self._is_open:
             raise DeniedError(HTTPStatus.FORBIDDEN, _OFF)
-        if not self._world.is_synced:
-            raise DeniedError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "the operator has not seen the cluster yet",
-                retry_after_seconds=RETRY_SECONDS,
-            )
+        require_synced(is_synced=self._world.is_synced)
         caller = await self._authenticator.authenticate(request.headers.get("Authorization"))
-        wait = self._rate.delay(caller.namespace)
-        if wait:
-            raise DeniedError(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "pods of this namespace ask too often",
-                retry_after_seconds=max(1.0, wait),
-            )
+        require_pace(self._rate.delay(caller.namespace), "pods of this namespace ask too often")
         return caller
 
     def _look_up(self, caller: PodCaller, asked: PodVersionRequest) -> PodVersion:
