@@ -79,6 +79,7 @@ def make_cache_node(
     name: str = "n1",
     *,
     capacity: int | None = 100 * GIB,
+    host: int | None = None,
     pending_release: int = 0,
     entries: Iterable[EntryStatus] = (),
     wanted: Iterable[EntrySpec] = (),
@@ -96,6 +97,8 @@ def make_cache_node(
                 pending_release_bytes=pending_release,
             ),
         )
+    if host is not None:
+        tiers += (TierStatus(name=Tier.HOST, capacity_bytes=host, used_bytes=0),)
     spec = CacheNodeSpec(
         node_uid=node_uid or f"uid-{name}", entries=tuple(wanted), caches=tuple(caches)
     )
@@ -110,14 +113,19 @@ def make_book(
     cache_node: CacheNodeView | None = None,
     liveness: Liveness = Liveness.ALIVE,
     sizes: Mapping[str, int] | None = None,
+    in_host: Iterable[str] = (),
     **fields: Any,
 ) -> NodeBook:
-    """A node with a living agent; `fields` go to its CacheNode."""
+    """A node with a living agent; `fields` go to its CacheNode.
+
+    `in_host` are those of `sizes` that are wanted in tier Host.
+    """
     return make_node_book(
         node or make_node(name),
         cache_node or make_cache_node(name, **fields),
         liveness,
         {Uid(uid): size for uid, size in (sizes or {}).items()},
+        tiers={Uid(uid): Tier.HOST for uid in in_host},
     )
 
 
@@ -125,8 +133,10 @@ def make_books(*books: NodeBook) -> dict[NodeName, NodeBook]:
     return {book.name: book for book in books}
 
 
-def make_demand(size_bytes: int = GIB, *, version: str = "v1", **placement: Any) -> Demand:
-    return Demand(Uid(version), size_bytes, Placement(**placement))
+def make_demand(
+    size_bytes: int = GIB, *, version: str = "v1", tier: Tier = Tier.DISK, **placement: Any
+) -> Demand:
+    return Demand(Uid(version), size_bytes, Placement(**placement), tier)
 
 
 def make_condition(
@@ -185,13 +195,16 @@ def make_cache(
     conditions: Iterable[ConditionStatus] = (),
     generation: int = 1,
     is_deleted: bool = False,
+    tier: Tier = Tier.DISK,
     **placement: Any,
 ) -> ModelCacheView:
     return ModelCacheView(
         ObjectKey(namespace, name),
         Uid(uid or f"uid-{namespace}-{name}"),
         generation,
-        ModelCacheSpec(stable=TrackSpec(model_version=version), placement=Placement(**placement)),
+        ModelCacheSpec(
+            stable=TrackSpec(model_version=version), tier=tier, placement=Placement(**placement)
+        ),
         ModelCacheStatus(conditions=tuple(conditions)),
         is_deleted,
     )

@@ -149,9 +149,15 @@ class Scheme(StrEnum):
 
 
 class Tier(StrEnum):
-    """Where an agent can hold a version. Also the values of node labels, in lower case."""
+    """Where an agent can hold a version, the slowest first. In lower case, values of node labels."""
 
     DISK = "Disk"
+    HOST = "Host"
+
+    @property
+    def speed(self) -> int:
+        """A number that is higher for a faster tier. What a tier holds, the slower ones hold too."""
+        return list(Tier).index(self)
 
 
 class EntryOrigin(StrEnum):
@@ -220,6 +226,7 @@ class Reason(StrEnum):
     TRANSFER_FAILED = "TransferFailed"
     VERIFYING = "Verifying"
     CACHED = "Cached"
+    PROMOTING = "Promoting"
     EVICTED = "Evicted"
     DEGRADED = "Degraded"
     GRANT_REFUSED = "GrantRefused"

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from modelcache_api.names import EntryOrigin
+from modelcache_api.names import EntryOrigin, Tier
+from modelcache_api.v1alpha1.cache_node import EntrySpec
 from modelcache_operator.decide.stuck import StuckSince
 from modelcache_operator.decide.world import CacheNodeView, NodeName, ObjectKey, Uid
 
@@ -15,16 +16,23 @@ _NOTHING: frozenset[ObjectKey] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where one ModelCache's version is held, and which copies may be given up.
+    """Where one ModelCache's version is held, in which tier, and which copies may be given up.
 
+    `slower` are the nodes that cannot hold it in that tier, and keep it on their disks alone.
     Of this term alone: since when copies get no further, and which nodes they have left for it.
     """
 
     version: Uid
     nodes: frozenset[NodeName] = field(default=frozenset())
     evictable: frozenset[NodeName] = field(default=frozenset())
+    tier: Tier = Tier.DISK
+    slower: frozenset[NodeName] = field(default=frozenset())
     stuck_since: StuckSince = field(default_factory=dict)
     left: frozenset[NodeName] = field(default=frozenset())
+
+    def tier_on(self, node: NodeName) -> Tier:
+        """The fastest tier that the node is to hold it in."""
+        return Tier.DISK if node in self.slower else self.tier
 
 
 class Assignments:
@@ -49,16 +57,13 @@ class Assignments:
 
     def read_back(self, cache_node: CacheNodeView) -> frozenset[ObjectKey]:
         """Add what was written for one node; returns the ModelCaches that have copies there."""
-        given_up = {entry.uid for entry in cache_node.spec.entries if entry.evictable}
-        added = frozenset({cache_node.name})
+        entries = {entry.uid: entry for entry in cache_node.spec.entries}
         for ref in cache_node.spec.caches:
             if ref.origin is not EntryOrigin.PLACEMENT:
                 continue
             key = ObjectKey(ref.namespace, ref.name)
             known = self._by_cache.get(key) or Assignment(Uid(ref.stable_uid))
-            evictable = added if ref.stable_uid in given_up else frozenset()
-            nodes, evictable = known.nodes | added, known.evictable | evictable
-            self.put(key, replace(known, nodes=nodes, evictable=evictable))
+            self.put(key, _with_node(known, cache_node.name, entries.get(ref.stable_uid)))
         return self.on(cache_node.name)
 
     def of(self, cache: ObjectKey) -> Assignment | None:
@@ -72,6 +77,15 @@ class Assignments:
     def on(self, node: NodeName) -> frozenset[ObjectKey]:
         """The ModelCaches placed on one node."""
         return frozenset(self._by_node.get(node, _NOTHING))
+
+    def tiers_on(self, node: NodeName) -> dict[Uid, Tier]:
+        """The fastest tier that any ModelCache wants each version of the node in."""
+        tiers: dict[Uid, Tier] = {}
+        for cache in self._by_node.get(node, _NOTHING):
+            placed = self._by_cache[cache]
+            before = tiers.get(placed.version, Tier.DISK)
+            tiers[placed.version] = max(before, placed.tier_on(node), key=lambda tier: tier.speed)
+        return tiers
 
     def holders(self, version: Uid) -> frozenset[NodeName]:
         """The nodes on which the version is placed, by any ModelCache."""
@@ -90,7 +104,9 @@ class Assignments:
         if old.version != new.version:
             self._forget_version(cache, old.version)
             return old.nodes | new.nodes
-        return (old.nodes ^ new.nodes) | (old.evictable ^ new.evictable)
+        stayed = old.nodes & new.nodes
+        moved = frozenset(node for node in stayed if old.tier_on(node) is not new.tier_on(node))
+        return (old.nodes ^ new.nodes) | (old.evictable ^ new.evictable) | moved
 
     def drop(self, cache: ObjectKey) -> frozenset[NodeName]:
         """Forget a ModelCache; returns the nodes where it was."""
@@ -106,9 +122,9 @@ class Assignments:
         caches = self.on(node)
         for cache in caches:
             old = self._by_cache[cache]
-            self.put(
-                cache, replace(old, nodes=old.nodes - {node}, evictable=old.evictable - {node})
-            )
+            kept, slower = old.nodes - {node}, old.slower - {node}
+            evictable = old.evictable - {node}
+            self.put(cache, replace(old, nodes=kept, slower=slower, evictable=evictable))
         return caches
 
     def _index(
@@ -125,3 +141,20 @@ class Assignments:
         self._by_version[version].discard(cache)
         if not self._by_version[version]:
             del self._by_version[version]
+
+
+def _with_node(known: Assignment, node: NodeName, entry: EntrySpec | None) -> Assignment:
+    """The assignment with one more node, as that node's entry says it."""
+    added = frozenset({node})
+    told = entry.tier if entry else Tier.DISK
+    tier = max(known.tier, told, key=lambda one: one.speed)
+    on_disk = known.nodes if known.tier is Tier.DISK else known.slower
+    if told is Tier.DISK:
+        on_disk |= added
+    return replace(
+        known,
+        nodes=known.nodes | added,
+        evictable=known.evictable | (added if entry and entry.evictable else frozenset()),
+        tier=tier,
+        slower=frozenset() if tier is Tier.DISK else on_disk,
+    )

@@ -43,6 +43,7 @@ class NodeBooks:
                 self._world.cache_node(name),
                 self._agents.liveness(name),
                 self._sizes(name),
+                tiers=self._assignments.tiers_on(name),
                 caches=len(self._assignments.on(name)),
             )
         self._stale.clear()

@@ -219,10 +219,10 @@ def _traits_for_dependants(view: View | None) -> object:
 
 
 def _meaning(view: View | None) -> object:
-    """Which version a ModelCache stands for."""
+    """Which version a ModelCache stands for, and in which tier pods want it."""
     if not isinstance(view, ModelCacheView):
         return None
-    return view.uid, view.is_deleted, view.spec.stable
+    return view.uid, view.is_deleted, view.spec.stable, view.spec.tier
 
 
 def _placement_traits(node: NodeView | None) -> object:
@@ -255,7 +255,7 @@ def _tiers(node: CacheNodeView) -> object:
 def _verified_content(entry: EntryStatus | None) -> object:
     if entry is None:
         return None
-    return entry.content_digest, entry.state is EntryState.CACHED
+    return entry.content_digest, entry.state is EntryState.CACHED, entry.tier
 
 
 def _is_evicted(entry: EntryStatus | None) -> bool:

@@ -28,8 +28,8 @@ from modelcache_api.manifest import (
     make_content_manifest,
     make_source_manifest,
 )
-from modelcache_api.names import EntryState
-from modelcache_api.v1alpha1.cache_node import CacheNodeSpec
+from modelcache_api.names import EntryState, Tier
+from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, EntrySpec
 from modelcache_operator.adapters.parsing import Observed, ObservedKind
 from modelcache_operator.adapters.watch_cache import WatchCache
 from modelcache_operator.changes import View
@@ -203,6 +203,8 @@ class MemoryWorld:
         self.lifted: dict[str, str | None] = {}
         self.states: dict[tuple[str, str], EntryState] = {}
         self.reasons: dict[tuple[str, str], str] = {}
+        self.host: dict[str, int] = {}
+        self.slow: set[tuple[str, str]] = set()
         self._version = 0
         for kind in ObservedKind:
             self.cache.take_list(kind, {}, set())
@@ -264,20 +266,22 @@ class MemoryWorld:
         for seen in list(self.cache.cache_nodes()):
             if seen.name not in self.leases:
                 continue
-            entries = tuple(self._report(seen.name, entry.uid) for entry in seen.spec.entries)
-            tiers = make_cache_node(seen.name).status.tiers
+            entries = tuple(self._report(seen.name, entry) for entry in seen.spec.entries)
+            tiers = make_cache_node(seen.name, host=self.host.get(seen.name)).status.tiers
             status = seen.status.model_copy(update={"entries": entries, "tiers": tiers})
             if status != seen.status:
                 self.show(replace(seen, status=status))
                 acted = True
         return acted
 
-    def _report(self, node: str, uid: str):
+    def _report(self, node: str, entry: EntrySpec):
+        uid = entry.uid
         state = self.states.get((node, uid), EntryState.CACHED)
         if state is not EntryState.CACHED:
             reason = self.reasons.get((node, uid), "NotAModel" if state == "Failed" else "")
             return make_entry(uid, state, reason=reason)
-        return make_entry(uid, content_digest=self.manifests.adopt(Uid(uid)))
+        tier = Tier.DISK if (node, uid) in self.slow else entry.tier
+        return make_entry(uid, content_digest=self.manifests.adopt(Uid(uid)), tier=tier)
 
     # --- ClusterWriter and EventSink ------------------------------------------------------
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from modelcache_api.limits import MAX_FAILURES_SHOWN, MAX_MESSAGE_LENGTH
 from modelcache_api.markers import Column, IntOrString, ListType, Matches, Rule
+from modelcache_api.names import Tier
 from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Conditions, Count, Digest, Kind, Name
 
 _LABEL_NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -130,6 +131,13 @@ class ModelCacheSpec(ApiModel):
     """Where a model is held, and which version takes the traffic."""
 
     stable: Annotated[TrackSpec, Field(description="The version in service.")]
+    tier: Annotated[
+        Tier,
+        Field(
+            description="Fastest tier that holds the copies: Disk, or Host for the nodes' memory "
+            "as well. New copies go only to nodes that have room in it."
+        ),
+    ] = Tier.DISK
     placement: Annotated[
         Placement, Field(description="On how many nodes, and on which.", validate_default=True)
     ] = Placement()
@@ -154,6 +162,9 @@ class CopiesStatus(ApiModel):
     wanted: Annotated[Count, Field(description="Copies that the spec asks for.")] = 0
     placed: Annotated[Count, Field(description="Nodes that have been chosen.")] = 0
     ready: Annotated[Count, Field(description="Chosen nodes with a verified copy.")] = 0
+    in_tier: Annotated[
+        Count, Field(description="Chosen nodes with a verified copy in spec.tier or a faster one.")
+    ] = 0
     failed: Annotated[Count, Field(description="Chosen nodes that report a failure.")] = 0
     demanded: Annotated[
         Count, Field(description="Other nodes where pods read it, for the pods' life.")
@@ -217,12 +228,16 @@ class ModelCache(Kind):
     columns: ClassVar[tuple[Column, ...]] = (
         Column("Stable", ".spec.stable.modelVersion", description="The version in service."),
         Column("Copies", ".status.copiesSummary", description="Verified copies of wanted."),
+        Column("Tier", ".spec.tier", description="Fastest tier that copies are wanted in."),
         Column("Size", ".status.size", description="Bytes of one copy."),
         Column("Progress", ".status.progress", description="Share of the bytes in place."),
         Column(
             "Status",
             '.status.conditions[?(@.type=="Ready")].reason',
             description="Why it is, or is not, ready.",
+        ),
+        Column(
+            "InTier", ".status.copies.inTier", "integer", "Verified copies in that tier.", priority=1
         ),
         Column(
             "Ready",

@@ -169,9 +169,10 @@ class ModelVersionSpec(ApiModel):
 
 
 class NodeCounts(ApiModel):
-    """On how many live nodes the version is verified, by fastest tier."""
+    """On how many live nodes the version is verified. Nodes of a faster tier count in all slower."""
 
     disk: Annotated[Count, Field(description="Nodes that hold it on disk.")] = 0
+    host: Annotated[Count, Field(description="Nodes that hold it in their memory as well.")] = 0
 
 
 class ModelVersionStatus(ApiModel):

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE
-from modelcache_api.names import EntryOrigin
+from modelcache_api.names import EntryOrigin, Tier
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheRef, EntrySpec
 from modelcache_operator.decide.demand import DemandedCopy
 from modelcache_operator.decide.liveness import Liveness
@@ -26,6 +26,7 @@ class PlacedCopy:
     cache: ObjectKey
     version: ModelVersionView | EntrySpec
     may_be_evicted: bool
+    tier: Tier = Tier.DISK
 
 
 def make_cache_node_spec(
@@ -34,8 +35,8 @@ def make_cache_node_spec(
     """The whole spec, sorted.
 
     Versions that are not resolved have nothing to fetch yet, and those that are withdrawn have
-    nothing to hold. ModelCaches that refer to one ModelVersion share an entry, which may
-    be evicted only if each of them allows it. What pods read besides is added, and may always be
+    nothing to hold. ModelCaches that refer to one ModelVersion share an entry, in the fastest
+    tier that any of them wants, which may be evicted only if each of them allows it. What pods read besides is added, and may always be
     evicted: where their volumes are mounted the agent protects it.
 
     What is more than a CacheNode can hold is left out, the last demands first, then the last by
@@ -69,13 +70,17 @@ def _share(present: EntrySpec | None, more: EntrySpec) -> EntrySpec:
     """One entry for two ModelCaches: a placed one before a demanded, a protected before others."""
     if present is None:
         return more
+    chosen = more
     if more.origin is EntryOrigin.DEMAND or not present.evictable:
-        return present
-    return more
+        chosen = present
+    tier = max(present.tier, more.tier, key=lambda tier: tier.speed)
+    return chosen if chosen.tier is tier else chosen.model_copy(update={"tier": tier})
 
 
 def _make_demanded_entry(demand: DemandedCopy) -> EntrySpec | None:
-    entry = _make_entry(PlacedCopy(demand.cache, demand.version, may_be_evicted=True))
+    entry = _make_entry(
+        PlacedCopy(demand.cache, demand.version, may_be_evicted=True, tier=demand.tier)
+    )
     if entry is None:
         return None
     return entry.model_copy(update={"origin": EntryOrigin.DEMAND, "evictable": True})
@@ -94,6 +99,7 @@ def _make_entry(copy: PlacedCopy) -> EntrySpec | None:
         source_digest=status.source_digest,
         content_digest=status.content_digest,
         label_key=status.node_label_key,
+        tier=copy.tier,
         size_bytes=status.size_bytes,
         model=copy.version.spec.model,
         revision=status.source_revision,

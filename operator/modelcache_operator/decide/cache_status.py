@@ -9,7 +9,7 @@ from typing import Final
 
 from modelcache_api.conditions import Verdict, merge_conditions, truncate
 from modelcache_api.limits import MAX_FAILURES_SHOWN
-from modelcache_api.names import Condition, EntryState, Reason
+from modelcache_api.names import Condition, EntryState, Reason, Tier
 from modelcache_api.quantities import format_bytes
 from modelcache_api.v1alpha1.model_cache import (
     CopiesStatus,
@@ -64,6 +64,7 @@ def make_cache_status(facts: CacheFacts, now: datetime) -> ModelCacheStatus:
             wanted=tally.wanted,
             placed=len(tally.copies),
             ready=tally.ready,
+            in_tier=tally.in_tier,
             failed=len(failures),
             demanded=facts.demanded,
         ),
@@ -163,16 +164,24 @@ def _judge_version(facts: CacheFacts) -> _Outlook | None:
 
 def _judge_complete(facts: CacheFacts) -> _Outlook | None:
     tally = facts.tally
-    if not tally.wanted or tally.ready < tally.wanted:
+    if not tally.wanted or tally.in_tier < tally.wanted:
         return None
-    return _Outlook(Reason.CACHED, f"{tally.ready} verified copies", is_ready=True)
+    where = "" if tally.tier is Tier.DISK else f" in tier {tally.tier}"
+    return _Outlook(Reason.CACHED, f"{tally.in_tier} verified copies{where}", is_ready=True)
+
+
+def _describe_ready(tally: CopyTally) -> str:
+    have = f"{tally.ready} of {tally.wanted} copies are verified"
+    if tally.tier is Tier.DISK:
+        return have
+    return f"{have}, {tally.in_tier} of {tally.wanted} in tier {tally.tier}"
 
 
 def _judge_enough(facts: CacheFacts) -> _Outlook | None:
     tally = facts.tally
     if tally.ready < max(1, facts.cache.spec.placement.min_ready):
         return None
-    have = f"{tally.ready} of {tally.wanted} copies are verified"
+    have = _describe_ready(tally)
     moving = tally.furthest is not None
     if tally.failures:
         message = f"{have}; {_describe_failures(tally)}"
@@ -180,9 +189,18 @@ def _judge_enough(facts: CacheFacts) -> _Outlook | None:
     if facts.shortage is not None:
         message = f"{have}; {facts.shortage.reason}: {facts.shortage.message}"
         return _Outlook(Reason.DEGRADED, message, is_ready=True, is_moving=moving)
-    return _judge_underway(facts, have, is_ready=True) or _Outlook(
-        Reason.EVICTED, f"{have}; {tally.evicted} made room for others: add capacity", is_ready=True
-    )
+    return _judge_underway(facts, have, is_ready=True) or _judge_slow(tally, have)
+
+
+def _judge_slow(tally: CopyTally, have: str) -> _Outlook:
+    """Nothing is fetched, and yet it is not complete."""
+    if (slow := tally.refused_by_tier) is not None and slow.entry is not None:
+        message = f"{have}; node {slow.node}: {slow.entry.reason}: {slow.entry.message}"
+        return _Outlook(Reason.DEGRADED, message, is_ready=True)
+    if tally.evicted:
+        message = f"{have}; {tally.evicted} made room for others: add capacity"
+        return _Outlook(Reason.EVICTED, message, is_ready=True)
+    return _Outlook(Reason.PROMOTING, have, is_ready=True, is_moving=True)
 
 
 def _judge_underway(facts: CacheFacts, have: str, *, is_ready: bool) -> _Outlook | None:
@@ -198,7 +216,7 @@ def _judge_underway(facts: CacheFacts, have: str, *, is_ready: bool) -> _Outlook
 
 def _judge_too_few(facts: CacheFacts) -> _Outlook:
     tally = facts.tally
-    have = f"{tally.ready} of {tally.wanted} copies are verified"
+    have = _describe_ready(tally)
     if underway := _judge_underway(facts, have, is_ready=False):
         return underway
     if tally.failures:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from modelcache_api.names import EntryState, Reason
+from modelcache_api.names import EntryState, Reason, Tier
 from modelcache_api.v1alpha1.cache_node import EntryStatus
+from modelcache_operator.decide.node_book import is_held_in
 from modelcache_operator.decide.placement import Books
 from modelcache_operator.decide.world import NodeName, Uid
 
+# What a verified copy says of itself while nothing is wrong with it.
+_QUIET_REASONS = frozenset({"", Reason.CACHED.value, Reason.PROMOTING.value})
 _IN_PROGRESS = (EntryState.VERIFYING, EntryState.DOWNLOADING, EntryState.PENDING)
 
 
@@ -35,15 +38,31 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class CopyTally:
-    """The copies of one ModelCache on live nodes, sorted by node."""
+    """The copies of one ModelCache on live nodes, sorted by node. `tier` is the one it wants."""
 
     wanted: int
     copies: tuple[Copy, ...]
+    tier: Tier = Tier.DISK
 
     @property
     def ready(self) -> int:
         """Verified copies."""
         return self._count(EntryState.CACHED)
+
+    @property
+    def in_tier(self) -> int:
+        """Verified copies in the wanted tier or a faster one."""
+        return sum(self._is_in_tier(copy) for copy in self.copies)
+
+    @property
+    def refused_by_tier(self) -> Copy | None:
+        """A verified copy whose agent says why the wanted tier does not hold it, or None."""
+        for copy in self.copies:
+            if copy.state is not EntryState.CACHED or self._is_in_tier(copy):
+                continue
+            if copy.entry and copy.entry.reason not in _QUIET_REASONS:
+                return copy
+        return None
 
     @property
     def evicted(self) -> int:
@@ -75,11 +94,20 @@ class CopyTally:
         percent = sum(copy.progress_percent for copy in self.copies)
         return min(100, percent // self.wanted) // 10
 
+    def _is_in_tier(self, copy: Copy) -> bool:
+        return copy.entry is not None and is_held_in(copy.entry, self.tier)
+
     def _count(self, state: EntryState) -> int:
         return sum(copy.state is state for copy in self.copies)
 
 
-def tally_copies(version: Uid, live: Iterable[NodeName], wanted: int, books: Books) -> CopyTally:
+def tally_copies(
+    version: Uid,
+    live: Iterable[NodeName],
+    wanted: int,
+    books: Books,
+    tier: Tier = Tier.DISK,
+) -> CopyTally:
     """What the live nodes report of the version. A dead node's last words do not count."""
     copies = tuple(Copy(name, books[name].reported.get(version)) for name in sorted(live))
-    return CopyTally(wanted, copies)
+    return CopyTally(wanted, copies, tier)

@@ -7,11 +7,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_LABELS_PER_NODE
+from modelcache_api.names import Tier
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 from modelcache_operator.decide.node_book import NodeBook
 from modelcache_operator.decide.world import ModelVersionView, ObjectKey, PodView, Uid
 
 FindVersion = Callable[[ObjectKey], ModelVersionView | EntrySpec | None]
+FindTier = Callable[[ObjectKey], Tier]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class DemandedCopy:
 
     cache: ObjectKey
     version: ModelVersionView | EntrySpec
+    tier: Tier = Tier.DISK
 
     @property
     def uid(self) -> Uid:
@@ -34,15 +37,18 @@ def choose_demands(
     pods: Iterable[PodView],
     placed: AbstractSet[ObjectKey],
     find_version: FindVersion,
+    find_tier: FindTier,
     book: NodeBook,
 ) -> tuple[DemandedCopy, ...]:
     """The copies to hold for the pods' lives, those of the oldest pods first.
 
     They take room that placement has not promised, and nothing else: where that does not do, the
-    youngest go without. Before the agent has told its capacity nothing is known to fit.
+    youngest go without. Before the agent has told its capacity nothing is known to fit. What has no
+    room in the tier that its ModelCache wants is held on the disk.
     """
     free = (book.capacity_bytes or 0) - book.pending_release_bytes - book.booked_bytes
     held: set[Uid] = set(book.wanted)
+    memory = _TierShelf(book)
     chosen: list[DemandedCopy] = []
     for cache in _wishes(pods, placed):
         if len(placed) + len(chosen) >= MAX_ENTRIES_PER_NODE:
@@ -57,8 +63,31 @@ def choose_demands(
                 continue
             free -= size
             held.add(uid)
-        chosen.append(DemandedCopy(cache, version))
+        chosen.append(DemandedCopy(cache, version, memory.take(uid, size, find_tier(cache))))
     return tuple(chosen)
+
+
+class _TierShelf:
+    """Room above the disk that placement has not promised, as it is given away."""
+
+    def __init__(self, book: NodeBook) -> None:
+        self._held = {tier: set(room.wanted) for tier, room in book.faster.items()}
+        self._free = {
+            tier: room.capacity_bytes - room.pending_release_bytes - room.booked_bytes
+            for tier, room in book.faster.items()
+        }
+
+    def take(self, uid: Uid, size_bytes: int, tier: Tier) -> Tier:
+        """The tier if it has room for the version, else the disk."""
+        held = self._held.get(tier)
+        if held is None:
+            return Tier.DISK
+        if uid not in held:
+            if size_bytes > self._free[tier]:
+                return Tier.DISK
+            self._free[tier] -= size_bytes
+            held.add(uid)
+        return tier
 
 
 def _size_of(version: ModelVersionView | EntrySpec) -> int | None:

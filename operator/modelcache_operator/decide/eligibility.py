@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_LABELS_PER_NODE
-from modelcache_api.names import TAINT_AGENT_NOT_READY, Reason
+from modelcache_api.names import TAINT_AGENT_NOT_READY, Reason, Tier
 from modelcache_api.quantities import format_bytes
 from modelcache_api.v1alpha1.model_cache import Placement, Toleration, TolerationOperator
 from modelcache_operator.decide.liveness import Liveness
@@ -28,10 +28,14 @@ _CORDON_TAINT: Final = TaintView("node.kubernetes.io/unschedulable", "", _NO_SCH
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why one node does not get a copy. `phrase` continues "1 node ..." and is counted by value."""
+    """Why one node does not get a copy. `phrase` continues "1 node ..." and is counted by value.
+
+    `tier` is the one that lacks the room, where it is room that lacks.
+    """
 
     reason: Reason
     phrase: str
+    tier: Tier = Tier.DISK
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class Demand:
     version: Uid
     size_bytes: int
     placement: Placement
+    tier: Tier = Tier.DISK
 
 
 Check = Callable[[Demand, NodeBook], Refusal | None]
@@ -55,23 +60,33 @@ def refuse_to_keep(demand: Demand, book: NodeBook) -> Refusal | None:
     return _first_refusal((_selector, _no_execute_taints, _never_fits), demand, book)
 
 
+def refuse_tier(demand: Demand, book: NodeBook) -> Refusal | None:
+    """Why a copy that is placed on a node cannot be held there in the wanted tier, or None.
+
+    What was promised there stays promised.
+    """
+    room = book.faster.get(demand.tier)
+    is_promised = room is not None and demand.version in room.wanted
+    checks = (_tier, _never_fits_tier) if is_promised else _TIER_CHECKS
+    return _first_refusal(checks, demand, book)
+
+
 def refuse_match(demand: Demand, book: NodeBook) -> Refusal | None:
     """Why the node is not one of those that the placement means, or None."""
-    return _first_refusal((_selector, _cordon, _taints, _node_not_ready), demand, book)
+    return _first_refusal((_selector, _cordon, _taints, _node_not_ready, _tier), demand, book)
 
 
 def refuse_new(demand: Demand, book: NodeBook) -> Refusal | None:
     """Why a new copy may not come to a node without displacing another, or None."""
     return refuse_match(demand, book) or _first_refusal(
-        (_agent, _report, _never_fits, _count, _room), demand, book
+        (_agent, _report, _never_fits, _never_fits_tier, _count, _room, _tier_room), demand, book
     )
 
 
 def refuse_displacing(demand: Demand, book: NodeBook) -> Refusal | None:
     """Why a new copy may not come to a node even if evictable copies give way, or None."""
-    return refuse_match(demand, book) or _first_refusal(
-        (_agent, _report, _never_fits, _count, _room_after_eviction), demand, book
-    )
+    checks = (_agent, _report, _never_fits, _count, _room_after_eviction, *_TIER_CHECKS)
+    return refuse_match(demand, book) or _first_refusal(checks, demand, book)
 
 
 def _first_refusal(checks: Sequence[Check], demand: Demand, book: NodeBook) -> Refusal | None:
@@ -167,15 +182,61 @@ def _room(demand: Demand, book: NodeBook) -> Refusal | None:
 
 
 def _room_after_eviction(demand: Demand, book: NodeBook) -> Refusal | None:
-    if book.wants(demand.version) or has_room_after_eviction(demand, book):
+    if book.wants(demand.version) or _fits_on_disk(demand, book):
         return None
     return Refusal(Reason.INSUFFICIENT_SPACE, "without room")
 
 
 def has_room_after_eviction(demand: Demand, book: NodeBook) -> bool:
     """True if the copy fits beside what others may not give up."""
+    return _fits_on_disk(demand, book) and _fits_in_tier(demand, book, after_eviction=True)
+
+
+def _fits_on_disk(demand: Demand, book: NodeBook) -> bool:
     room = book.free_bytes(demand.version) + book.evictable_bytes(demand.version)
     return room >= demand.size_bytes
+
+
+def _tier(demand: Demand, book: NodeBook) -> Refusal | None:
+    is_known = book.capacity_bytes is not None
+    if demand.tier is Tier.DISK or not is_known or demand.tier in book.faster:
+        return None
+    return Refusal(Reason.NO_ELIGIBLE_NODE, f"without a {demand.tier} tier", demand.tier)
+
+
+def _never_fits_tier(demand: Demand, book: NodeBook) -> Refusal | None:
+    room = book.faster.get(demand.tier)
+    if room is None or demand.size_bytes <= room.capacity_bytes:
+        return None
+    return Refusal(Reason.NEVER_FITS, f"with a {demand.tier} tier too small for it", demand.tier)
+
+
+def _tier_room(demand: Demand, book: NodeBook) -> Refusal | None:
+    return _refuse_tier_room(demand, book, after_eviction=False)
+
+
+def _tier_room_after_eviction(demand: Demand, book: NodeBook) -> Refusal | None:
+    return _refuse_tier_room(demand, book, after_eviction=True)
+
+
+def _refuse_tier_room(demand: Demand, book: NodeBook, *, after_eviction: bool) -> Refusal | None:
+    room = book.faster.get(demand.tier)
+    is_promised = room is not None and room.wants(demand.version)
+    if is_promised or _fits_in_tier(demand, book, after_eviction=after_eviction):
+        return None
+    phrase = f"without room in the {demand.tier} tier"
+    return Refusal(Reason.INSUFFICIENT_SPACE, phrase, demand.tier)
+
+
+def _fits_in_tier(demand: Demand, book: NodeBook, *, after_eviction: bool) -> bool:
+    room = book.faster.get(demand.tier)
+    if room is None:
+        return True
+    given_up = room.bytes_of(book.evictable - {demand.version}) if after_eviction else 0
+    return room.free_bytes(demand.version) + given_up >= demand.size_bytes
+
+
+_TIER_CHECKS: Final = (_tier, _never_fits_tier, _tier_room_after_eviction)
 
 
 def tolerates(toleration: Toleration, taint: TaintView) -> bool:
@@ -191,8 +252,10 @@ def tolerates(toleration: Toleration, taint: TaintView) -> bool:
     return (toleration.value or "") == taint.value
 
 
-def describe_room(demand: Demand, books: Iterable[NodeBook]) -> str:
+def describe_room(demand: Demand, books: Iterable[NodeBook], tier: Tier = Tier.DISK) -> str:
     """The arithmetic behind InsufficientSpace or NeverFits: of the roomiest node."""
+    if tier is not Tier.DISK:
+        return _describe_tier_room(demand, books, tier)
     known = [book for book in books if book.capacity_bytes is not None]
     if not known:
         return ""
@@ -201,4 +264,17 @@ def describe_room(demand: Demand, books: Iterable[NodeBook]) -> str:
         f"needed {format_bytes(demand.size_bytes)}; the roomiest node {best.name} has "
         f"{format_bytes(max(0, best.free_bytes(demand.version)))} free, "
         f"{format_bytes(best.booked_bytes)} booked of {format_bytes(best.capacity_bytes or 0)}"
+    )
+
+
+def _describe_tier_room(demand: Demand, books: Iterable[NodeBook], tier: Tier) -> str:
+    needed = f"needed {format_bytes(demand.size_bytes)} in tier {tier}"
+    rooms = [(book.faster[tier], book.name) for book in books if tier in book.faster]
+    if not rooms:
+        return needed
+    room, name = max(rooms, key=lambda one: (one[0].free_bytes(demand.version), one[1]))
+    return (
+        f"{needed}; the roomiest node {name} has "
+        f"{format_bytes(max(0, room.free_bytes(demand.version)))} free there, "
+        f"{format_bytes(room.booked_bytes)} booked of {format_bytes(room.capacity_bytes)}"
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from modelcache_api.names import EntryState, Tier
 from modelcache_api.v1alpha1.cache_node import EntryStatus
 from modelcache_operator.decide.liveness import Liveness
+from modelcache_operator.decide.tier_room import TierRoom
 from modelcache_operator.decide.world import CacheNodeView, NodeName, NodeView, Uid
 
 
@@ -18,7 +19,8 @@ class NodeBook:
     `wanted` are the bytes of each version that some ModelCache has placed here, 0 for one that
     the agent has evicted: it is not fetched again. `evictable` are those of them that the agent
     may give up for a newcomer, `caches` counts the ModelCaches behind them. `capacity_bytes` is
-    None until the agent has reported its disk.
+    None until the agent has reported its disk. `faster` are the tiers above the disk that the node
+    has: those that its agent reports with a capacity.
     """
 
     node: NodeView
@@ -30,6 +32,7 @@ class NodeBook:
     reported: Mapping[Uid, EntryStatus]
     booked_bytes: int
     caches: int = 0
+    faster: Mapping[Tier, TierRoom] = field(default_factory=dict)
 
     @property
     def name(self) -> NodeName:
@@ -50,6 +53,11 @@ class NodeBook:
         entry = self.reported.get(version)
         return entry is not None and entry.state is EntryState.CACHED
 
+    def has_verified_in(self, version: Uid, tier: Tier) -> bool:
+        """True if the agent reports a verified copy in the tier or a faster one."""
+        entry = self.reported.get(version)
+        return entry is not None and is_held_in(entry, tier)
+
     def free_bytes(self, version: Uid) -> int:
         """Room that is promised to nobody but this version. Negative if the disk shrank."""
         others = self.booked_bytes - self.wanted.get(version, 0)
@@ -59,8 +67,10 @@ class NodeBook:
         """What others would give up for this version."""
         return sum(self.wanted[uid] for uid in self.evictable if uid != version)
 
-    def booked_share(self) -> float:
-        """Booked bytes as a share of the capacity, for spreading."""
+    def booked_share(self, tier: Tier = Tier.DISK) -> float:
+        """Booked bytes as a share of the tier's capacity, for spreading."""
+        if (room := self.faster.get(tier)) is not None:
+            return room.booked_share()
         return self.booked_bytes / self.capacity_bytes if self.capacity_bytes else 1.0
 
 
@@ -70,9 +80,13 @@ def make_node_book(
     liveness: Liveness,
     sizes: Mapping[Uid, int],
     *,
+    tiers: Mapping[Uid, Tier] | None = None,
     caches: int = 0,
 ) -> NodeBook:
-    """The book of a node on which that many ModelCaches have placed versions of these sizes."""
+    """The book of a node on which that many ModelCaches have placed versions of these sizes.
+
+    `tiers` says in which tier each is wanted; without a word it is the disk.
+    """
     if cache_node is None or cache_node.spec.node_uid != node.uid:
         booked = sum(sizes.values())
         return NodeBook(node, liveness, None, 0, sizes, frozenset(), {}, booked, caches)
@@ -90,7 +104,33 @@ def make_node_book(
         reported=reported,
         booked_bytes=sum(wanted.values()),
         caches=caches,
+        faster={
+            tier.name: TierRoom(
+                tier.capacity_bytes,
+                tier.pending_release_bytes,
+                _wanted_in(tier.name, wanted, tiers or {}),
+            )
+            for tier in cache_node.status.tiers
+            if tier.name is not Tier.DISK and tier.capacity_bytes
+        },
     )
+
+
+def is_held_in(entry: EntryStatus, tier: Tier) -> bool:
+    """True if the agent holds verified bytes in the tier or a faster one."""
+    if entry.state is not EntryState.CACHED:
+        return False
+    return (entry.tier or Tier.DISK).speed >= tier.speed
+
+
+def _wanted_in(
+    tier: Tier, wanted: Mapping[Uid, int], tiers: Mapping[Uid, Tier]
+) -> dict[Uid, int]:
+    return {
+        uid: size
+        for uid, size in wanted.items()
+        if tiers.get(uid, Tier.DISK).speed >= tier.speed
+    }
 
 
 def _is_evicted(reported: Mapping[Uid, EntryStatus], uid: Uid) -> bool:

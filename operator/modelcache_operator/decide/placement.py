@@ -15,6 +15,7 @@ from modelcache_operator.decide.eligibility import (
     refuse_displacing,
     refuse_match,
     refuse_new,
+    refuse_tier,
     refuse_to_keep,
 )
 from modelcache_operator.decide.node_book import NodeBook
@@ -35,7 +36,8 @@ class PlacementPlan:
 
     `nodes` are all that shall carry an entry, `live` those of them that count. The others are
     lost: they keep their entry, so that a node that comes back does so with its bytes.
-    `left` are nodes from which a copy moves away, because it got no further there.
+    `left` are nodes from which a copy moves away, because it got no further there. `slower` are
+    those of `nodes` that cannot hold it in the wanted tier.
     """
 
     nodes: frozenset[NodeName]
@@ -43,6 +45,7 @@ class PlacementPlan:
     wanted: int
     shortage: Shortage | None = None
     left: frozenset[NodeName] = frozenset()
+    slower: frozenset[NodeName] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +67,51 @@ def place(
 
     A movable copy stays until a node is found that has room without displacing anybody, and never
     goes back to where it was: so it moves at most once for each node.
+
+    A copy whose node cannot hold it in the wanted tier stays on that disk until as many others are
+    verified as are wanted: a wish for a faster tier never costs a copy.
     """
     kept = _keep(demand, assigned, books)
-    live = frozenset(name for name in kept if books[name].has_live_agent)
-    lost = kept - live
+    alive = frozenset(name for name in kept if books[name].has_live_agent)
+    slower = frozenset(name for name in kept if refuse_tier(demand, books[name]) is not None)
+    lost, live = kept - alive, alive - slower
     wanted = _count_wanted(demand, live, books)
     live = _trim(cache, demand, live, wanted, books, trouble.movable)
     movable = live & trouble.movable if demand.placement.copies != ALL_COPIES else frozenset()
     if len(live) == wanted and demand.placement.copies != ALL_COPIES and not movable:
-        return PlacementPlan(live | lost, live, wanted)
+        stay = _stand_in(cache, demand, alive & slower, live, wanted, books)
+        nodes = live | lost | stay
+        return PlacementPlan(nodes, live | stay, wanted, slower=slower & nodes)
     picks, refusals = _pick(cache, demand, wanted - len(live), kept, books, trouble.left)
     live |= picks
     moved = _choose_moves(cache, demand, movable, kept | picks, books, trouble.left)
     live = (live - frozenset(moved)) | frozenset(moved.values())
     shortage = None
     if len(live) < wanted or not wanted:
+        unfit = {name: refuse_tier(demand, books[name]) for name in sorted(slower)}
+        refusals |= {name: refusal for name, refusal in unfit.items() if refusal is not None}
         shortage = describe_shortage(demand, len(live), wanted, refusals, books)
-    return PlacementPlan(live | lost, live, wanted, shortage, frozenset(moved))
+    stay = _stand_in(cache, demand, alive & slower, live, wanted, books)
+    nodes = live | lost | stay
+    return PlacementPlan(
+        nodes, live | stay, wanted, shortage, frozenset(moved), slower=slower & nodes
+    )
+
+
+def _stand_in(
+    cache: Uid,
+    demand: Demand,
+    slower: frozenset[NodeName],
+    live: frozenset[NodeName],
+    wanted: int,
+    books: Books,
+) -> frozenset[NodeName]:
+    """Which copies on nodes without the tier stay: verified ones for those that are not yet."""
+    verified = {name for name in slower if books[name].has_verified(demand.version)}
+    ready = sum(books[name].has_verified(demand.version) for name in live)
+    stay = sorted(verified, key=lambda name: tie_break(cache, name))[: max(0, wanted - ready)]
+    others = sorted(slower - verified, key=lambda name: tie_break(cache, name))
+    return frozenset(stay + others[: max(0, wanted - len(live) - len(stay))])
 
 
 def _choose_moves(
@@ -164,7 +195,7 @@ def _pick(
             refusals[name] = refusal
             continue
         brings_bytes = not (book.wants(demand.version) or book.has_verified(demand.version))
-        share, tie = book.booked_share(), tie_break(cache, name)
+        share, tie = book.booked_share(demand.tier), tie_break(cache, name)
         rank = (displaces, name in left, brings_bytes, share, tie)
         per_zone.setdefault(_zone(book), []).append((rank, name))
     for queue in per_zone.values():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from modelcache_api.names import Reason
+from modelcache_api.names import Reason, Tier
 from modelcache_operator.decide.eligibility import Demand, Refusal, describe_room
 from modelcache_operator.decide.node_book import NodeBook
 from modelcache_operator.decide.world import NodeName
@@ -23,6 +23,7 @@ _PRECEDENCE: Final = (
     Reason.NO_AGENT,
     Reason.NO_ELIGIBLE_NODE,
 )
+_OF_ROOM: Final = frozenset({Reason.INSUFFICIENT_SPACE, Reason.NEVER_FITS})
 _CURES: Final = {
     Reason.WAITING: "it ends by itself when the agents have reported",
     Reason.INSUFFICIENT_SPACE: "free space, delete a ModelCache, lower copies or add nodes",
@@ -32,6 +33,12 @@ _CURES: Final = {
     Reason.NO_AGENT: "check node selector and tolerations of the agents' DaemonSet",
     Reason.AGENTS_NOT_RUNNING: "check the agents' DaemonSet",
     Reason.NO_ELIGIBLE_NODE: "correct the placement or the nodes",
+}
+# Where it is a tier above the disk that lacks.
+_CURES_OF_TIERS: Final = {
+    Reason.INSUFFICIENT_SPACE: "free {tier}, lower copies or spec.tier, or add nodes",
+    Reason.NEVER_FITS: "raise {value} in the nodes' profile, or lower spec.tier",
+    Reason.NO_ELIGIBLE_NODE: "set {value} in the nodes' profile, or lower spec.tier",
 }
 
 
@@ -53,11 +60,25 @@ def describe_shortage(
     """The reason and the sentence; counts of nodes, never their names."""
     reason = _choose_reason(refusals, books)
     total = str(wanted) if wanted else "All"
-    sentence = f"{placed} of {total} copies have a node; " + _count_phrases(refusals)
-    if reason in {Reason.INSUFFICIENT_SPACE, Reason.NEVER_FITS}:
-        refused = [books[name] for name, why in refusals.items() if why.reason is reason]
-        sentence += f"; {describe_room(demand, refused)}"
-    return Shortage(reason, f"{sentence}: {_CURES[reason]}")
+    place = "a node" if demand.tier is Tier.DISK else f"a node in tier {demand.tier}"
+    sentence = f"{placed} of {total} copies have {place}; " + _count_phrases(refusals)
+    lacking: dict[Tier, list[NodeBook]] = {}
+    for name, why in refusals.items():
+        if why.reason is reason:
+            lacking.setdefault(why.tier, []).append(books[name])
+    for tier in sorted(lacking, key=lambda tier: tier.speed):
+        if tier is not Tier.DISK or reason in _OF_ROOM:
+            sentence += f"; {describe_room(demand, lacking[tier], tier)}"
+    return Shortage(reason, f"{sentence}: {_find_cure(reason, lacking)}")
+
+
+def _find_cure(reason: Reason, lacking: Iterable[Tier]) -> str:
+    """What helps with the fastest tier that lacks."""
+    tier = max(lacking, key=lambda tier: tier.speed, default=Tier.DISK)
+    cure = _CURES_OF_TIERS.get(reason) if tier is not Tier.DISK else None
+    if cure is None:
+        return _CURES[reason]
+    return cure.format(tier=f"the {tier} tier", value=f"{tier.lower()}.capacity")
 
 
 def _choose_reason(

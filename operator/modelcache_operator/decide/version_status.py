@@ -86,7 +86,8 @@ class VersionFacts:
     """What the status of one ModelVersion is computed from. `source` None: not listed yet.
 
     `loss` says why the list of a resolved version's files is gone and cannot be restored. `check`
-    is None where the source is not looked at again, or has not been yet.
+    is None where the source is not looked at again, or has not been yet. Nodes in host count as
+    nodes on disk, too.
     """
 
     version: ModelVersionView
@@ -95,6 +96,7 @@ class VersionFacts:
     nodes_on_disk: int
     loss: RefusedSource | None = None
     check: SourceCheck | None = None
+    nodes_in_host: int = 0
 
 
 def source_in_status(version: ModelVersionView) -> ResolvedSource | None:
@@ -159,7 +161,7 @@ def make_version_status(facts: VersionFacts, now: datetime) -> ModelVersionStatu
         size=format_bytes(source.size_bytes) if source else None,
         files=source.files if source else None,
         last_check_time=check.checked_at if check else None,
-        nodes=NodeCounts(disk=facts.nodes_on_disk) if source else None,
+        nodes=NodeCounts(disk=facts.nodes_on_disk, host=facts.nodes_in_host) if source else None,
         node_label_key=label_key,
         conditions=merge_conditions(
             version.status.conditions, _make_verdicts(facts), generation=version.generation, now=now

@@ -90,7 +90,8 @@ class CacheReconciler:
             # What does not fit has not begun: it need not wait before it moves.
             stuck_since -= PATIENCE_SECONDS
         books = self.memory.books.all()
-        demand = Demand(held.uid, held.status.size_bytes or 0, cache.spec.placement)
+        size, tier = held.status.size_bytes or 0, cache.spec.tier
+        demand = Demand(held.uid, size, cache.spec.placement, tier)
         stuck = note_stuck(before.stuck_since, demand, before.nodes, books, stuck_since)
         trouble = Trouble(choose_movable(stuck, demand, books, now), before.left)
         plan = place(cache.uid, demand, before.nodes, books, trouble)
@@ -106,13 +107,16 @@ class CacheReconciler:
             held.uid,
             plan.nodes,
             evictable,
+            tier,
+            plan.slower,
             stuck_since={name: since for name, since in stuck.items() if name in plan.nodes},
             left=before.left | plan.left,
         )
         changed = assignments.put(cache.key, new)
         self._remember_shortage(cache, plan, new)
-        tally = tally_copies(held.uid, plan.live, plan.wanted, books)
+        tally = tally_copies(held.uid, plan.live, plan.wanted, books, tier)
         frees_room = not (before.nodes <= plan.nodes and before.evictable >= evictable)
+        frees_room |= before.tier.speed > tier.speed or not before.slower >= plan.slower
         self.router.on_nodes_reassigned(changed, frees_room=frees_room)
         demanded = len(self.memory.demands.nodes_of(cache.key))
         return CacheFacts(cache, named, tally, plan.shortage, demanded)
@@ -121,7 +125,7 @@ class CacheReconciler:
         self, cache: ModelCacheView, held: ModelVersionView, before: Assignment
     ) -> Assignment:
         """The nodes as they are, booked for the new version instead of the old one."""
-        begun = Assignment(held.uid, before.nodes)
+        begun = Assignment(held.uid, before.nodes, tier=before.tier, slower=before.slower)
         changed = self.memory.assignments.put(cache.key, begun)
         self.router.on_nodes_reassigned(changed, frees_room=True)
         return begun
@@ -139,4 +143,4 @@ class CacheReconciler:
         copies = cache.spec.placement.copies
         wanted = copies if isinstance(copies, int) else 0
         demanded = len(self.memory.demands.nodes_of(cache.key))
-        return CacheFacts(cache, named, CopyTally(wanted, ()), None, demanded)
+        return CacheFacts(cache, named, CopyTally(wanted, (), cache.spec.tier), None, demanded)

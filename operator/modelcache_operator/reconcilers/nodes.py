@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE
+from modelcache_api.names import Tier
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 from modelcache_operator.decide.cache_node_spec import PlacedCopy, make_cache_node_spec
 from modelcache_operator.decide.demand import DemandedCopy, choose_demands
@@ -86,6 +87,7 @@ class NodeReconciler:
                 pods,
                 self.memory.assignments.on(name),
                 lambda key: self._demanded_version(name, key, present),
+                self._tier_of,
                 book,
             )
         changed = self.memory.demands.put(name, {one.cache: one.uid for one in demands})
@@ -102,6 +104,10 @@ class NodeReconciler:
         if uid is None or not is_unreadable(key, uid, self.world):
             return None
         return self._version_on(uid, present)
+
+    def _tier_of(self, key: ObjectKey) -> Tier:
+        cache = self.world.model_cache(key)
+        return cache.spec.tier if cache is not None else Tier.DISK
 
     async def _report(self, name: NodeName, liveness: Liveness) -> None:
         cache_node = self.world.cache_node(name)
@@ -131,7 +137,8 @@ class NodeReconciler:
                 continue
             version = self._version_on(assignment.version, present)
             if version is not None:
-                yield PlacedCopy(key, version, name in assignment.evictable)
+                may_be_evicted = name in assignment.evictable
+                yield PlacedCopy(key, version, may_be_evicted, assignment.tier_on(name))
 
     def _version_on(
         self, uid: Uid, present: CacheNodeView | None

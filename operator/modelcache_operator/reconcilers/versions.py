@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
+from modelcache_api.names import Tier
 from modelcache_operator.decide.events import version_events
 from modelcache_operator.decide.node_book import NodeBook
 from modelcache_operator.decide.version_status import (
@@ -72,17 +73,14 @@ class VersionReconciler:
         source: ResolvedSource | RefusedSource | None,
         content: KnownContent | None,
     ) -> None:
-        nodes = sum(
-            book.has_live_agent and book.has_verified(version.uid)
-            for book in self._holders(version)
-        )
         facts = VersionFacts(
             version,
             source,
             content,
-            nodes,
+            self._count_nodes(version, Tier.DISK),
             self.resolver.loss(version),
             self.rechecker.current(version, source),
+            nodes_in_host=self._count_nodes(version, Tier.HOST),
         )
         status = make_version_status(facts, self.clock.now())
         if await self.writer.put_version_status(version, status):
@@ -104,6 +102,12 @@ class VersionReconciler:
     def _is_content_reported(self, version: ModelVersionView) -> bool:
         entries = (book.reported.get(version.uid) for book in self._holders(version))
         return any(entry is not None and entry.content_digest is not None for entry in entries)
+
+    def _count_nodes(self, version: ModelVersionView, tier: Tier) -> int:
+        return sum(
+            book.has_live_agent and book.has_verified_in(version.uid, tier)
+            for book in self._holders(version)
+        )
 
     def _holders(self, version: ModelVersionView) -> list[NodeBook]:
         books = self.memory.books.all()

@@ -96,7 +96,7 @@ FULL: dict[str, Object] = {
             "size": "87Mi",
             "files": 5,
             "lastCheckTime": NOW,
-            "nodes": {"disk": 2},
+            "nodes": {"disk": 2, "host": 1},
             "nodeLabelKey": "cache.modelcache.io/minilm-0123456789abcdef",
             "conditions": [CONDITION],
         },
@@ -104,6 +104,7 @@ FULL: dict[str, Object] = {
     "ModelCache": {
         "spec": {
             "stable": {"modelVersion": "minilm-v1"},
+            "tier": "Host",
             "placement": {
                 "copies": 2,
                 "minReady": 2,
@@ -129,7 +130,14 @@ FULL: dict[str, Object] = {
                     "nodeLabelKey": "cache.modelcache.io/minilm-0123456789abcdef",
                 }
             ],
-            "copies": {"wanted": 2, "placed": 2, "ready": 1, "failed": 1, "demanded": 1},
+            "copies": {
+                "wanted": 2,
+                "placed": 2,
+                "ready": 1,
+                "inTier": 1,
+                "failed": 1,
+                "demanded": 1,
+            },
             "copiesSummary": "1/2",
             "progress": "70%",
             "sizeBytes": 91_000_000,

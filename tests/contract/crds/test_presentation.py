@@ -18,8 +18,8 @@ VIEWS = [
     ),
     pytest.param(
         "ModelCache",
-        ["NAME", "STABLE", "COPIES", "SIZE", "PROGRESS", "STATUS", "AGE"],
-        ["minilm-v1", "1/2", "87Mi", "70%", "Resolved"],
+        ["NAME", "STABLE", "COPIES", "TIER", "SIZE", "PROGRESS", "STATUS", "AGE"],
+        ["minilm-v1", "1/2", "Host", "87Mi", "70%", "Resolved"],
         id="ModelCache",
     ),
     pytest.param(
@@ -46,7 +46,7 @@ async def test_columns(hand, crds, kind, head, row):
 def test_wide_shows_the_message(crds):
     head = crds.kubectl("get", "mcache,mver", "-A", "-o", "wide", "--ignore-not-found")
     columns = [c.name for kind in KINDS for c in kind.columns if c.priority]
-    assert columns == ["Digest", "Source", "SourceState", "Ready", "Message"]
+    assert columns == ["Digest", "Source", "SourceState", "InTier", "Ready", "Message"]
     assert not head or "MESSAGE" in head
 
 

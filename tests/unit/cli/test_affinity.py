@@ -9,11 +9,12 @@ import yaml
 from typer.testing import CliRunner
 
 from modelcache_api.labels import make_node_label_key
+from modelcache_api.names import Tier
 from modelcache_cli.__main__ import app
 from modelcache_cli.affinity import AffinityRequest, fetch_affinity
 from modelcache_cli.errors import CliError
 from modelcache_cli.output import Format, render
-from modelcache_operator.desired.affinity import build_node_affinity
+from modelcache_operator.desired.affinity import TIER_WEIGHTS, build_node_affinity
 
 KEY = make_node_label_key("search", "minilm-v1", "sha256:" + "0" * 64)
 
@@ -49,6 +50,11 @@ async def test_preferred_affinity_names_the_label_with_its_tier() -> None:
             for tier, weight in (("gpu", 100), ("host", 60), ("disk", 20))
         ]
     }
+
+
+def test_every_tier_that_a_label_can_name_has_a_weight_and_a_faster_one_weighs_more() -> None:
+    weights = [TIER_WEIGHTS[tier.lower()] for tier in Tier]
+    assert weights == sorted(set(weights))
 
 
 async def test_required_affinity_holds_a_term_for_each_key() -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pytest
+
 from builders import GIB, digest, make_book, make_books, make_entry, make_version
-from modelcache_api.names import EntryOrigin, EntryState
+from modelcache_api.names import EntryOrigin, EntryState, Tier
 from modelcache_operator.decide.cache_node_spec import (
     PlacedCopy,
     choose_evictable,
@@ -12,10 +14,18 @@ from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.world import ObjectKey, Uid
 
 NODE = Uid("uid-n1")
+DISK, HOST = Tier.DISK, Tier.HOST
 
 
-def copy(cache: str, version, *, may_be_evicted: bool = False, namespace: str = "search"):
-    return PlacedCopy(ObjectKey(namespace, cache), version, may_be_evicted)
+def copy(
+    cache: str,
+    version,
+    *,
+    may_be_evicted: bool = False,
+    namespace: str = "search",
+    tier: Tier = DISK,
+):
+    return PlacedCopy(ObjectKey(namespace, cache), version, may_be_evicted, tier)
 
 
 def test_an_entry_carries_all_that_an_agent_needs():
@@ -48,6 +58,23 @@ def test_bytes_that_contradict_the_pin_are_held_nowhere():
     pinned = make_version(spec_digest=digest("e"), node_label_key="k/l", **adopted)
     spec = make_cache_node_spec(NODE, [copy("c1", pinned)])
     assert spec.entries == spec.caches == ()
+
+
+@pytest.mark.parametrize("tiers", [(DISK, HOST), (HOST, DISK), (HOST, HOST)])
+def test_the_fastest_tier_that_any_of_its_caches_wants_is_that_of_the_entry(tiers):
+    for evictable in ((False, True), (True, False), (True, True)):
+        copies = [
+            copy(f"c{n}", make_version(), tier=tier, may_be_evicted=may)
+            for n, (tier, may) in enumerate(zip(tiers, evictable, strict=True))
+        ]
+        (entry,) = make_cache_node_spec(NODE, copies).entries
+        assert (entry.tier, entry.evictable) == (HOST, all(evictable))
+
+
+def test_a_demand_in_memory_lifts_what_is_placed_on_the_disk_and_stays_a_placed_entry():
+    demand = DemandedCopy(ObjectKey("search", "c2"), make_version(), HOST)
+    (entry,) = make_cache_node_spec(NODE, [copy("c1", make_version())], [demand]).entries
+    assert (entry.tier, entry.origin) == (HOST, EntryOrigin.PLACEMENT)
 
 
 def test_two_caches_of_one_version_share_an_entry_that_both_must_give_up():

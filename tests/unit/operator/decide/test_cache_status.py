@@ -15,7 +15,7 @@ from builders import (
     make_entry,
     make_version,
 )
-from modelcache_api.names import Condition, EntryState, Reason
+from modelcache_api.names import Condition, EntryState, Reason, Tier
 from modelcache_operator.decide.cache_status import CacheFacts, make_cache_status
 from modelcache_operator.decide.copies import tally_copies
 from modelcache_operator.decide.liveness import Liveness
@@ -325,3 +325,85 @@ def test_copies_that_wait_for_a_limit_say_so_with_who_is_ahead():
     tally = tally_copies(Uid("v1"), reading, 2, reading)
     status = make_cache_status(CacheFacts(make_cache(copies=2), make_version(), tally, None), NOW)
     assert outlook(status)[-1] == Reason.DOWNLOADING
+
+
+DISK, HOST = Tier.DISK, Tier.HOST
+
+
+def in_host(*entries, wanted=2, min_ready=1, shortage=None):
+    """The status of a ModelCache in tier Host; one entry for each node."""
+    books = make_books(
+        *(make_book(f"n{n}", entries=[entry]) for n, entry in enumerate(entries))
+    )
+    tally = tally_copies(Uid("v1"), books, wanted, books, HOST)
+    cache = make_cache(copies=wanted, min_ready=min_ready, tier=HOST)
+    return make_cache_status(CacheFacts(cache, make_version(), tally, shortage), NOW)
+
+
+UNFIT = make_entry(tier=DISK, reason="StoreError", message="no locked memory")
+
+
+@pytest.mark.parametrize(
+    ("status", "expected", "words"),
+    [
+        pytest.param(
+            in_host(make_entry(tier=HOST), make_entry(tier=HOST)),
+            (True, False, False, Reason.CACHED),
+            "2 verified copies in tier Host",
+            id="all are in memory",
+        ),
+        pytest.param(
+            in_host(make_entry(tier=HOST), make_entry(tier=DISK, reason="Cached")),
+            (True, True, False, Reason.PROMOTING),
+            "2 of 2 copies are verified, 1 of 2 in tier Host",
+            id="one is on its disk alone",
+        ),
+        pytest.param(
+            in_host(make_entry(), make_entry()),
+            (True, True, False, Reason.PROMOTING),
+            "0 of 2 in tier Host",
+            id="agents that do not tell a tier have the disk",
+        ),
+        pytest.param(
+            in_host(make_entry(tier=HOST), UNFIT),
+            (True, False, False, Reason.DEGRADED),
+            "1 of 2 in tier Host; node n1: StoreError: no locked memory",
+            id="one node says why it cannot",
+        ),
+        pytest.param(
+            in_host(make_entry(tier=HOST), make_entry(tier=DISK), shortage=SPACE),
+            (True, False, False, Reason.DEGRADED),
+            "1 of 2 in tier Host; InsufficientSpace: ",
+            id="one has no node with the tier",
+        ),
+        pytest.param(
+            in_host(make_entry(tier=HOST), make_entry(state=DOWNLOADING)),
+            (True, True, False, Reason.DOWNLOADING),
+            "1 of 2 copies are verified, 1 of 2 in tier Host, 50%",
+            id="one is being fetched",
+        ),
+        pytest.param(
+            in_host(make_entry(tier=DISK), make_entry(state=EVICTED)),
+            (True, False, False, Reason.EVICTED),
+            "1 of 2 copies are verified, 0 of 2 in tier Host; 1 made room",
+            id="one has made room",
+        ),
+        pytest.param(
+            in_host(make_entry(tier=HOST), make_entry(state=PENDING), min_ready=2),
+            (False, True, False, Reason.WAITING),
+            "1 of 2 copies are verified, 1 of 2 in tier Host",
+            id="fewer verified than minReady",
+        ),
+    ],
+)
+def test_ready_counts_verified_copies_and_the_message_says_how_many_are_in_the_tier(
+    status, expected, words
+):
+    assert outlook(status) == expected
+    assert words in status.conditions[0].message
+    assert status.copies_summary == f"{status.copies.ready}/2"
+
+
+def test_on_disk_every_verified_copy_is_in_the_tier():
+    copies = make_cache_status(facts([CACHED, CACHED, PENDING]), NOW).copies
+    assert copies.in_tier == copies.ready == 2

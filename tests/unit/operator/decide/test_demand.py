@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import GIB, make_book, make_pod_view, make_version
+from modelcache_api.names import Tier
 from modelcache_operator.decide.demand import choose_demands
 from modelcache_operator.decide.world import ObjectKey
 
@@ -15,10 +16,15 @@ VERSIONS = {
 }
 
 
-def choose(*pods, placed=frozenset(), versions=None, **book):
+def choose_copies(*pods, placed=frozenset(), versions=None, tier=Tier.DISK, **book):
     known = VERSIONS if versions is None else versions
-    chosen = choose_demands(pods, frozenset(placed), known.get, make_book(**book))
-    return [one.cache.name for one in chosen]
+    return choose_demands(
+        pods, frozenset(placed), known.get, lambda _cache: tier, make_book(**book)
+    )
+
+
+def choose(*pods, **given):
+    return [one.cache.name for one in choose_copies(*pods, **given)]
 
 
 def test_a_pod_brings_its_model_cache_once():
@@ -77,3 +83,28 @@ def test_a_node_with_as_many_model_caches_as_it_may_list_takes_no_more():
 def test_an_unresolved_version_has_nothing_to_fetch_yet():
     versions = {A: make_version("ma", uid="va", resolved=False)}
     assert choose(make_pod_view("p", cache="a"), versions=versions) == []
+
+
+@pytest.mark.parametrize(
+    ("book", "expected"),
+    [
+        pytest.param({"host": 9 * GIB}, [Tier.HOST, Tier.HOST], id="room for both"),
+        pytest.param({"host": 5 * GIB}, [Tier.HOST, Tier.DISK], id="the younger is held on disk"),
+        pytest.param({"host": 0}, [Tier.DISK, Tier.DISK], id="a tier without capacity"),
+        pytest.param({}, [Tier.DISK, Tier.DISK], id="an agent that knows no such tier"),
+        pytest.param(
+            {"host": 5 * GIB, "sizes": {"x": 2 * GIB}, "in_host": ["x"]},
+            [Tier.DISK, Tier.DISK],
+            id="what placement has promised is not taken",
+        ),
+        pytest.param(
+            {"host": 5 * GIB, "sizes": {"va": 4 * GIB}, "in_host": ["va"]},
+            [Tier.HOST, Tier.DISK],
+            id="what is promised for the same version is shared",
+        ),
+    ],
+)
+def test_what_pods_read_is_held_in_the_tier_of_its_model_cache_where_it_has_room(book, expected):
+    old = make_pod_view("p1", cache="a", created_at="2026-01-01T00:00:00Z")
+    young = make_pod_view("p2", cache="b", created_at="2026-01-02T00:00:00Z")
+    assert [one.tier for one in choose_copies(old, young, tier=Tier.HOST, **book)] == expected

@@ -32,8 +32,9 @@ def holding(**more):
     return make_book("warm", node=more.pop("node", LABELLED), entries=[make_entry("v1")], **more)
 
 
-def test_a_labelled_node_lets_it_through_to_such_nodes_alone():
-    verdict = judge(holding(), fetching())
+@pytest.mark.parametrize("tier", ["disk", "host", "gpu"])
+def test_a_node_labelled_in_any_tier_lets_it_through_to_such_nodes_alone(tier):
+    verdict = judge(holding(node=make_node("warm", labels={KEY: tier})), fetching())
     assert (verdict.lift, verdict.require, verdict.reason) == (True, KEY, Reason.CACHED)
 
 
