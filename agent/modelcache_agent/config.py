@@ -42,6 +42,7 @@ class Config:
     store: Path
     capacity: int | None
     disk_policy: EvictionPolicy
+    host_capacity: int
     require_mountpoint: bool
     kubeconfig: Path | None
     namespace: str
@@ -312,6 +313,12 @@ OPTIONS: Final = (
         f"Which contents give way to newcomers: {', '.join(POLICIES)}.",
         find_policy,
         "lru",
+    ),
+    Option(
+        "host-capacity",
+        "Bytes of memory in which models are kept as well, e.g. 64Gi; 0: none.",
+        parse_bytes,
+        "0",
     ),
     Option(
         "require-mountpoint",

@@ -149,14 +149,14 @@ class Scheme(StrEnum):
 
 
 class Tier(StrEnum):
-    """Where an agent can hold a version, the slowest first. In lower case, values of node labels."""
+    """Where an agent can hold a version, the slowest first; in lower case, labels' values."""
 
     DISK = "Disk"
     HOST = "Host"
 
     @property
     def speed(self) -> int:
-        """A number that is higher for a faster tier. What a tier holds, the slower ones hold too."""
+        """Higher for a faster tier. What a tier holds, the slower ones hold too."""
         return list(Tier).index(self)
 
 

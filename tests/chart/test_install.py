@@ -36,6 +36,7 @@ EVERYTHING = {
                 "nodeSelector": {},
                 "excludeNodes": {"pool": ["a"]},
                 "disk": {"path": "/mnt/b", "capacity": "1Ti", "requireMountpoint": True},
+                "host": {"capacity": "64Gi"},
             },
         ],
     },
@@ -129,6 +130,14 @@ def test_C47_a_namespace_that_enforces_more_admits_the_operator_and_no_agent(
 def _operators(cluster) -> list:
     found = cluster.api.get(PODS, labelSelector="app.kubernetes.io/component=operator")
     return list(found["items"])
+
+
+def test_the_notes_say_what_a_host_tier_requests(own_cluster, release):
+    profile = {"name": "big", "nodeSelector": {}, "disk": {"path": "/d"}}
+    profile["host"] = {"capacity": "64Gi"}
+    notes = release.install({"agent": {"profiles": [profile]}})
+    assert "profile big keep models in 64Gi of memory" in notes
+    assert "of memory, for ModelCaches" not in release.upgrade()
 
 
 def test_helm_labels_an_existing_namespace_on_request(own_cluster, release):

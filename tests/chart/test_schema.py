@@ -44,6 +44,12 @@ REFUSED = [
         id="a policy of chance",
     ),
     pytest.param(
+        profiles(profile(host={"capacity": "64 GB"})), "/host/capacity", id="no quantity of memory"
+    ),
+    pytest.param(
+        profiles(profile(host={"size": "64Gi"})), "'size' not allowed", id="an unknown key of host"
+    ),
+    pytest.param(
         profiles(profile(fetch={"streams": 1000})), "/streams", id="more streams than may be"
     ),
     pytest.param(

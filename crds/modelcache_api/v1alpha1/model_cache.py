@@ -237,7 +237,11 @@ class ModelCache(Kind):
             description="Why it is, or is not, ready.",
         ),
         Column(
-            "InTier", ".status.copies.inTier", "integer", "Verified copies in that tier.", priority=1
+            "InTier",
+            ".status.copies.inTier",
+            "integer",
+            "Verified copies in that tier.",
+            priority=1,
         ),
         Column(
             "Ready",

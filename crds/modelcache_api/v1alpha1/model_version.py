@@ -169,7 +169,7 @@ class ModelVersionSpec(ApiModel):
 
 
 class NodeCounts(ApiModel):
-    """On how many live nodes the version is verified. Nodes of a faster tier count in all slower."""
+    """On how many live nodes the version is verified; those of a tier count in all slower ones."""
 
     disk: Annotated[Count, Field(description="Nodes that hold it on disk.")] = 0
     host: Annotated[Count, Field(description="Nodes that hold it in their memory as well.")] = 0

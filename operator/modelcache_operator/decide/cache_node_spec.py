@@ -36,8 +36,9 @@ def make_cache_node_spec(
 
     Versions that are not resolved have nothing to fetch yet, and those that are withdrawn have
     nothing to hold. ModelCaches that refer to one ModelVersion share an entry, in the fastest
-    tier that any of them wants, which may be evicted only if each of them allows it. What pods read besides is added, and may always be
-    evicted: where their volumes are mounted the agent protects it.
+    tier that any of them wants, which may be evicted only if each of them allows it. What pods
+    read besides is added, and may always be evicted: where their volumes are mounted the agent
+    protects it.
 
     What is more than a CacheNode can hold is left out, the last demands first, then the last by
     name: placement and the choice of demands see to it that there is none.

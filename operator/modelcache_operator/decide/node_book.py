@@ -123,13 +123,9 @@ def is_held_in(entry: EntryStatus, tier: Tier) -> bool:
     return (entry.tier or Tier.DISK).speed >= tier.speed
 
 
-def _wanted_in(
-    tier: Tier, wanted: Mapping[Uid, int], tiers: Mapping[Uid, Tier]
-) -> dict[Uid, int]:
+def _wanted_in(tier: Tier, wanted: Mapping[Uid, int], tiers: Mapping[Uid, Tier]) -> dict[Uid, int]:
     return {
-        uid: size
-        for uid, size in wanted.items()
-        if tiers.get(uid, Tier.DISK).speed >= tier.speed
+        uid: size for uid, size in wanted.items() if tiers.get(uid, Tier.DISK).speed >= tier.speed
     }
 
 

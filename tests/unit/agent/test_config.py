@@ -52,6 +52,8 @@ def test_the_environment_alone_is_enough():
         (["--max-bandwidth=1.5Gi"], {"max_bandwidth": 3 << 29}),
         ([], {"scrub_interval": 7 * 24 * 3600.0, "scrub_bandwidth": 50 << 20}),
         ([], {"disk_policy": POLICIES["lru"]}),
+        ([], {"host_capacity": 0}),
+        (["--host-capacity=64Gi"], {"host_capacity": 64 << 30}),
         (["--disk-policy=value"], {"disk_policy": POLICIES["value"]}),
         (["--scrub-interval=never"], {"scrub_interval": None}),
         (["--scrub-bandwidth=1Mi"], {"scrub_bandwidth": 1 << 20}),

@@ -48,6 +48,9 @@ volumes:
   {{- with .profile.disk.capacity }}
   - --capacity={{ . }}
   {{- end }}
+  {{- if include "modelcache.hostCapacity" .profile }}
+  - --host-capacity={{ .profile.host.capacity }}
+  {{- end }}
   - --disk-policy={{ .profile.disk.policy | default "lru" }}
   - --require-mountpoint={{ .profile.disk.requireMountpoint | default false }}
   - --operator-url=https://modelcache-operator.{{ .root.Release.Namespace }}.svc
@@ -94,9 +97,9 @@ volumes:
     httpGet: {path: /readyz, port: metrics}
     periodSeconds: 5
   resources:
-    {{- toYaml (.profile.resources | default $values.agent.resources) | nindent 4 }}
+    {{- include "modelcache.agentResources" . | nindent 4 }}
   securityContext:
-    {{- include "modelcache.containerSecurity" .root | nindent 4 }}
+    {{- include "modelcache.agentSecurity" .profile | nindent 4 }}
   volumeMounts:
   # The same path as on the node, so that one name means one folder everywhere.
   - {name: store, mountPath: {{ .profile.disk.path }}}

@@ -332,9 +332,7 @@ DISK, HOST = Tier.DISK, Tier.HOST
 
 def in_host(*entries, wanted=2, min_ready=1, shortage=None):
     """The status of a ModelCache in tier Host; one entry for each node."""
-    books = make_books(
-        *(make_book(f"n{n}", entries=[entry]) for n, entry in enumerate(entries))
-    )
+    books = make_books(*(make_book(f"n{n}", entries=[entry]) for n, entry in enumerate(entries)))
     tally = tally_copies(Uid("v1"), books, wanted, books, HOST)
     cache = make_cache(copies=wanted, min_ready=min_ready, tier=HOST)
     return make_cache_status(CacheFacts(cache, make_version(), tally, shortage), NOW)
