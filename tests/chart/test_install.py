@@ -137,7 +137,9 @@ def test_the_notes_say_what_a_host_tier_requests(own_cluster, release):
     profile["host"] = {"capacity": "64Gi"}
     notes = release.install({"agent": {"profiles": [profile]}})
     assert "profile big keep models in 64Gi of memory" in notes
-    assert "of memory, for ModelCaches" not in release.upgrade()
+    del profile["host"]
+    notes = release.upgrade({"agent": {"profiles": [profile]}})
+    assert "of memory, for ModelCaches" not in notes
 
 
 def test_helm_labels_an_existing_namespace_on_request(own_cluster, release):
