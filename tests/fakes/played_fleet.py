@@ -36,6 +36,9 @@ class PlayedNode:
     name: str
     uid: str
     capacity_bytes: int = 100 * GIB
+    # None: an agent that knows no tier but the disk.
+    host_bytes: int | None = None
+    is_slow: bool = False
     is_alive: bool = True
     # uid of a version -> (state, reason, message), in place of Cached.
     verdicts: dict[str, tuple[str, str, str]] = field(default_factory=dict)
@@ -200,7 +203,8 @@ class PlayedFleet:
         report = {"uid": uid, "state": state, "reason": reason, "message": message}
         if state == "Cached":
             digest = entry.get("contentDigest") or await self._adopt(entry)
-            report |= {"contentDigest": digest, "tier": "Disk", "progressPercent": 100}
+            tier = "Disk" if node.is_slow else entry.get("tier", "Disk")
+            report |= {"contentDigest": digest, "tier": tier, "progressPercent": 100}
         return report
 
     async def _adopt(self, entry: dict[str, Any]) -> str:
@@ -227,12 +231,14 @@ class PlayedFleet:
             "agentVersion": "played",
             "tiers": [
                 {
-                    "name": "Disk",
-                    "capacityBytes": node.capacity_bytes,
+                    "name": tier,
+                    "capacityBytes": capacity,
                     "usedBytes": 0,
                     "reservedBytes": 0,
                     "pendingReleaseBytes": 0,
                 }
+                for tier, capacity in (("Disk", node.capacity_bytes), ("Host", node.host_bytes))
+                if capacity is not None
             ],
             "entries": list(node.held.values()),
             "models": ready,

@@ -139,6 +139,10 @@ class Stage:
     async def copies(self, name: str = "c1") -> str:
         return str((await self.cache(name)).get("status", {}).get("copiesSummary"))
 
+    async def in_tier(self, name: str = "c1") -> int:
+        """Verified copies in the tier that the ModelCache wants."""
+        return int((await self.cache(name)).get("status", {}).get("copies", {}).get("inTier", 0))
+
     async def holders(self, cache: str = "c1") -> set[str]:
         """Nodes whose CacheNode names the ModelCache."""
         found = set()

@@ -17,7 +17,7 @@ async def test_a_version_is_resolved_placed_and_reported(stage):
     await stage.until_cached(copies="2/2")
     version = (await stage.version())["status"]
     assert version["files"] == 3
-    assert version["nodes"] == {"disk": 2}
+    assert version["nodes"] == {"disk": 2, "host": 0}
     cache = (await stage.cache())["status"]
     assert cache["tracks"][0]["nodeLabelKey"] == version["nodeLabelKey"]
     assert set(await stage.labels()) == await stage.holders()
@@ -97,6 +97,7 @@ async def test_C41_three_nodes_in_three_states_are_counted_as_they_are(stage):
         "wanted": 3,
         "placed": 3,
         "ready": 1,
+        "inTier": 1,
         "failed": 1,
         "demanded": 0,
     }

@@ -73,11 +73,13 @@ def build_version(
     }
 
 
-def build_cache(namespace: str, name: str, version: str, **placement: Any) -> dict[str, Any]:
+def build_cache(
+    namespace: str, name: str, version: str, *, tier: str = "Disk", **placement: Any
+) -> dict[str, Any]:
     """A ModelCache; fields of its placement by keyword."""
     return {
         "apiVersion": _GROUP_VERSION,
         "kind": "ModelCache",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"stable": {"modelVersion": version}, "placement": placement},
+        "spec": {"stable": {"modelVersion": version}, "tier": tier, "placement": placement},
     }

@@ -24,7 +24,7 @@ DEFAULTS = {
         "source": {"addressing": "Auto", "checksums": "WhenListed", "recheckInterval": "24h"},
         "onSourceGone": "Keep",
     },
-    "ModelCache": {"placement": {"copies": 1, "minReady": 1}},
+    "ModelCache": {"tier": "Disk", "placement": {"copies": 1, "minReady": 1}},
     "CacheNode": {},
 }
 
