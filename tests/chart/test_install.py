@@ -132,13 +132,13 @@ def _operators(cluster) -> list:
     return list(found["items"])
 
 
-def test_the_notes_say_what_a_host_tier_requests(own_cluster, release):
+def test_the_notes_say_what_a_host_tier_requests(release):
     profile = {"name": "big", "nodeSelector": {}, "disk": {"path": "/d"}}
     profile["host"] = {"capacity": "64Gi"}
-    notes = release.install({"agent": {"profiles": [profile]}})
+    notes = release.install({"agent": {"profiles": [profile]}}, "--dry-run=client")
     assert "profile big keep models in 64Gi of memory" in notes
     del profile["host"]
-    notes = release.upgrade({"agent": {"profiles": [profile]}})
+    notes = release.install({"agent": {"profiles": [profile]}}, "--dry-run=client")
     assert "of memory, for ModelCaches" not in notes
 
 
