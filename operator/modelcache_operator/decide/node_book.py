@@ -71,15 +71,19 @@ def make_node_book(
     sizes: Mapping[Uid, int],
     *,
     caches: int = 0,
+    yielding: frozenset[Uid] = frozenset(),
 ) -> NodeBook:
-    """The book of a node on which that many ModelCaches have placed versions of these sizes."""
+    """The book of a node on which that many ModelCaches have placed versions of these sizes.
+
+    `yielding` are versions that may be given up, though the node has perhaps not been told yet.
+    """
     if cache_node is None or cache_node.spec.node_uid != node.uid:
         booked = sum(sizes.values())
         return NodeBook(node, liveness, None, 0, sizes, frozenset(), {}, booked, caches)
     disk = next((tier for tier in cache_node.status.tiers if tier.name is Tier.DISK), None)
     reported = {Uid(entry.uid): entry for entry in cache_node.status.entries}
     wanted = {uid: 0 if _is_evicted(reported, uid) else size for uid, size in sizes.items()}
-    given_up = {Uid(entry.uid) for entry in cache_node.spec.entries if entry.evictable}
+    given_up = {Uid(entry.uid) for entry in cache_node.spec.entries if entry.evictable} | yielding
     return NodeBook(
         node=node,
         liveness=liveness,

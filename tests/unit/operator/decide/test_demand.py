@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import GIB, make_book, make_pod_view, make_version
+from modelcache_api.names import Track
 from modelcache_operator.decide.demand import choose_demands
 from modelcache_operator.decide.world import ObjectKey
 
@@ -17,7 +18,8 @@ VERSIONS = {
 
 def choose(*pods, placed=frozenset(), versions=None, **book):
     known = VERSIONS if versions is None else versions
-    chosen = choose_demands(pods, frozenset(placed), known.get, make_book(**book))
+    here = frozenset((key, Track.STABLE) for key in placed)
+    chosen = choose_demands(pods, here, lambda want: known.get(want[0]), make_book(**book))
     return [one.cache.name for one in chosen]
 
 
