@@ -105,7 +105,7 @@ class CacheRef(ApiModel):
             max_length=MAX_HELD_VERSIONS,
             description="UIDs of versions that have left its spec and are held here.",
         ),
-        ListType("set"),
+        ListType("atomic"),
     ] = ()
 
 
