@@ -150,12 +150,13 @@ class Roller:
         stored = {Uid(row.uid): row for row in cache.status.held}
         books = self.memory.books.all()
         until = self.clock.now() + timedelta(seconds=int(hold_seconds(cache.spec)))
+        names = {track.uid: track.model_version for track in cache.status.tracks}
         rows = []
         for beside in one.held:
             version = self.world.model_version(beside.version)
             known = HeldVersion(
                 uid=beside.version,
-                model_version=version.key.name if version else None,
+                model_version=version.key.name if version else names.get(beside.version),
                 digest=self._digest(version, beside.version, beside.nodes),
                 until=until,
             )

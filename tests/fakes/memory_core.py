@@ -203,6 +203,8 @@ class MemoryWorld:
         self.lifted: dict[str, str | None] = {}
         self.states: dict[tuple[str, str], EntryState] = {}
         self.reasons: dict[tuple[str, str], str] = {}
+        self.mounts: dict[tuple[str, str], int] = {}
+        self.capacity = 100 * GIB
         self._version = 0
         for kind in ObservedKind:
             self.cache.take_list(kind, {}, set())
@@ -265,7 +267,7 @@ class MemoryWorld:
             if seen.name not in self.leases:
                 continue
             entries = tuple(self._report(seen.name, entry.uid) for entry in seen.spec.entries)
-            tiers = make_cache_node(seen.name).status.tiers
+            tiers = make_cache_node(seen.name, capacity=self.capacity).status.tiers
             status = seen.status.model_copy(update={"entries": entries, "tiers": tiers})
             if status != seen.status:
                 self.show(replace(seen, status=status))
@@ -277,7 +279,8 @@ class MemoryWorld:
         if state is not EntryState.CACHED:
             reason = self.reasons.get((node, uid), "NotAModel" if state == "Failed" else "")
             return make_entry(uid, state, reason=reason)
-        return make_entry(uid, content_digest=self.manifests.adopt(Uid(uid)))
+        mounts = self.mounts.get((node, uid))
+        return make_entry(uid, content_digest=self.manifests.adopt(Uid(uid)), mounts=mounts)
 
     # --- ClusterWriter and EventSink ------------------------------------------------------
 
