@@ -74,8 +74,9 @@ class Roller:
         books = self.memory.books.all()
         remaining = {beside.version: self._remaining(cache, beside.version) for beside in one.held}
         ends = ((remaining[uid], uid) for uid in remaining if self._may_be_held(uid))
-        ready = sum(name in books and books[name].has_verified(one.version) for name in one.nodes)
-        healthy = ready >= max(1, cache.spec.placement.min_ready)
+        live = [books[name] for name in one.nodes if name in books and books[name].has_live_agent]
+        ready = sum(book.has_verified(one.version) for book in live)
+        healthy = ready >= max(len(live), cache.spec.placement.min_ready)
         successor = Successor(one.version if one.nodes else None, one.nodes, healthy)
         newest, held = keep_newest(ends), []
         for beside in one.held:

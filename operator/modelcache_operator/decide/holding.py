@@ -19,7 +19,7 @@ _WHOLE: Final = frozenset({EntryState.CACHED, EntryState.VERIFYING})
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """The stable version: where it is placed, and whether it has `minReady` verified copies."""
+    """The stable version: where it is placed, and whether all its copies are verified."""
 
     version: Uid | None
     nodes: frozenset[NodeName]
