@@ -1,7 +1,7 @@
 """A rollout whose messages are lost and whose leaders die: the core in memory, agents by hand.
 
-Every agent here does one thing at a time, when it is told to: it evicts, removes, begins to fetch or
-ends, and its report may be lost. What must never happen is asserted where it would.
+Every agent here does one thing at a time, when it is told to: it evicts, removes, begins to fetch
+or ends, and its report may be lost. What must never happen is asserted where it would.
 """
 
 from __future__ import annotations
