@@ -218,6 +218,6 @@ def make_pod_view(
         ObjectKey(namespace, name),
         Uid(f"uid-{name}"),
         ObjectKey(namespace, cache),
-        "stable",
+        fields.pop("track", "stable"),
         **fields,
     )

@@ -22,3 +22,7 @@ MAX_FAILURES_SHOWN: Final = 8
 MAX_MESSAGE_LENGTH: Final = 512
 # Nodes that one agent names in its status because they served wrong bytes.
 MAX_SUSPECTS: Final = 16
+# Steps of one rollout; more are no gradual change but a schedule.
+MAX_ROLLOUT_STEPS: Final = 16
+# Versions that one ModelCache holds after they have left its spec: the oldest give way.
+MAX_HELD_VERSIONS: Final = 4

@@ -110,6 +110,8 @@ CSI_DRIVER: Final = "csi.modelcache.io"
 # agent: the ModelCache's name. A namespace may be given, but only the pod's own is ever granted.
 VOLUME_ATTRIBUTE_CACHE: Final = "modelcache.io/cache"
 VOLUME_ATTRIBUTE_NAMESPACE: Final = "modelcache.io/namespace"
+# Which of its versions: stable, unless it says canary.
+VOLUME_ATTRIBUTE_TRACK: Final = "modelcache.io/track"
 # What the kubelet adds to them (podInfoOnMount); it overrides what the pod's spec says there.
 KUBELET_POD_NAME: Final = "csi.storage.k8s.io/pod.name"
 KUBELET_POD_NAMESPACE: Final = "csi.storage.k8s.io/pod.namespace"
@@ -132,6 +134,17 @@ class Condition(StrEnum):
     SOURCE_CURRENT = "SourceCurrent"
     # Of CacheNodes, and only while it is true: other nodes got wrong bytes from this one.
     PEER_SUSPECTED = "PeerSuspected"
+    # Of ModelCaches with a canary: all of its copies that are wanted are verified.
+    CANARY_RESIDENT = "CanaryResident"
+    # The same: the weight is where it is to be, or on the way there.
+    ROLLOUT_PROGRESSING = "RolloutProgressing"
+
+
+class Track(StrEnum):
+    """The versions of a ModelCache by what they are for. Value of the pod label."""
+
+    STABLE = "stable"
+    CANARY = "canary"
 
 
 class Scheme(StrEnum):
@@ -166,6 +179,8 @@ class EntryOrigin(StrEnum):
     PLACEMENT = "Placement"
     # A pod that landed there reads it: for the pod's life, where nothing placed needs the room.
     DEMAND = "Demand"
+    # It has left the spec: its bytes stay for a while, and are never fetched.
+    HOLD = "Hold"
 
 
 class EntryState(StrEnum):
@@ -245,3 +260,15 @@ class Reason(StrEnum):
     MODEL_CACHE_NOT_FOUND = "ModelCacheNotFound"
     MODEL_VERSION_NOT_FOUND = "ModelVersionNotFound"
     MODEL_VERSION_NOT_READY = "ModelVersionNotReady"
+    ROLLOUT_UNDER_WAY = "RolloutUnderWay"
+    CANARY_LOADING = "CanaryLoading"
+    CANARY_RESIDENT = "CanaryResident"
+    CANARY_DOES_NOT_FIT = "CanaryDoesNotFit"
+    CANARY_PODS_NOT_READY = "CanaryPodsNotReady"
+    CANARY_EXPIRED = "CanaryExpired"
+    STABLE_NOT_READY = "StableNotReady"
+    STEP_TAKEN = "StepTaken"
+    WEIGHT_REACHED = "WeightReached"
+    PROMOTED = "Promoted"
+    HELD = "Held"
+    HOLD_ENDED = "HoldEnded"

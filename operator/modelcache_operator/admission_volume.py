@@ -101,7 +101,10 @@ def _volume_operations(settings: InjectionSettings) -> Iterable[str]:
     cache = Cel(f"{LABELS}[{quote(names.LABEL_CACHE)}]")
     lacks = "variables.isOurs && !variables.hasVolume"
     yield when(f"{lacks} && size(variables.volumes) == 0", add("/spec/volumes", []))
-    yield when(lacks, add("/spec/volumes/-", build_volume(cache)))
+    canary = f"{member(LABELS, names.LABEL_TRACK)} == {quote(names.Track.CANARY)}"
+    tried = build_volume(cache, names.Track.CANARY.value)
+    yield when(f"{lacks} && !({canary})", add("/spec/volumes/-", build_volume(cache)))
+    yield when(f"{lacks} && {canary}", add("/spec/volumes/-", tried))
     for field_name in CONTAINER_LISTS:
         yield from _equip(field_name)
     waits = "variables.isOurs && variables.wait && !variables.waitIsTaken"

@@ -7,19 +7,32 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from modelcache_api.names import EntryOrigin, Tier
-from modelcache_api.v1alpha1.cache_node import EntrySpec
+from modelcache_api.v1alpha1.cache_node import CacheRef
+from modelcache_operator.decide.cache_node_spec import Role
 from modelcache_operator.decide.stuck import StuckSince
 from modelcache_operator.decide.world import CacheNodeView, NodeName, ObjectKey, Uid
 
 _NOTHING: frozenset[ObjectKey] = frozenset()
+_NOWHERE: frozenset[NodeName] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A version that is held beside the stable one, and which of its copies may be given up."""
+
+    version: Uid
+    nodes: frozenset[NodeName]
+    evictable: frozenset[NodeName] = field(default=_NOWHERE)
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where one ModelCache's version is held, in which tier, and which copies may be given up.
+    """Where one ModelCache's versions are held, in which tier, and which copies may be given up.
 
-    `slower` are the nodes that cannot hold it in that tier, and keep it on their disks alone.
-    Of this term alone: since when copies get no further, and which nodes they have left for it.
+    `nodes` and `evictable` are of the stable `version`; `held` have left the spec. `slower` are the
+    nodes that cannot hold the stable version in that tier, and keep all versions on their disks
+    alone. Of this term alone: since when copies get no further, and which nodes they have left
+    for it.
     """
 
     version: Uid
@@ -29,10 +42,67 @@ class Assignment:
     slower: frozenset[NodeName] = field(default=frozenset())
     stuck_since: StuckSince = field(default_factory=dict)
     left: frozenset[NodeName] = field(default=frozenset())
+    canary: Beside | None = None
+    held: tuple[Beside, ...] = ()
+
+    @property
+    def besides(self) -> tuple[Beside, ...]:
+        """All versions but the stable one."""
+        return self.held if self.canary is None else (self.canary, *self.held)
+
+    @property
+    def versions(self) -> frozenset[Uid]:
+        """All versions."""
+        return frozenset((self.version, *(one.version for one in self.besides)))
+
+    @property
+    def everywhere(self) -> frozenset[NodeName]:
+        """The nodes of all versions."""
+        return self.nodes.union(*(one.nodes for one in self.besides))
+
+    @property
+    def canary_version(self) -> Uid | None:
+        """The version of the canary."""
+        return self.canary.version if self.canary is not None else None
+
+    def copies_on(self, node: NodeName) -> Iterable[tuple[Role, Uid, bool]]:
+        """What one node is to hold, in which role, and whether it may give it up."""
+        if node in self.nodes:
+            yield Role.STABLE, self.version, node in self.evictable
+        if self.canary is not None and node in self.canary.nodes:
+            yield Role.CANARY, self.canary.version, node in self.canary.evictable
+        for one in self.held:
+            if node in one.nodes:
+                yield Role.HELD, one.version, node in one.evictable
 
     def tier_on(self, node: NodeName) -> Tier:
-        """The fastest tier that the node is to hold it in."""
+        """The fastest tier that the node is to hold them in."""
         return Tier.DISK if node in self.slower else self.tier
+
+    def versions_on(self, node: NodeName) -> frozenset[Uid]:
+        """The versions that one node is to hold."""
+        return frozenset(version for _, version, _ in self.copies_on(node))
+
+    def nodes_of(self, version: Uid) -> frozenset[NodeName]:
+        """The nodes that are to hold one version."""
+        own = self.nodes if version == self.version else _NOWHERE
+        return own.union(*(one.nodes for one in self.besides if one.version == version))
+
+    def without(self, node: NodeName) -> Assignment:
+        """The same without a node."""
+        gone = frozenset({node})
+        return replace(
+            self,
+            nodes=self.nodes - gone,
+            evictable=self.evictable - gone,
+            slower=self.slower - gone,
+            canary=self.canary and _leave(self.canary, gone),
+            held=tuple(_leave(one, gone) for one in self.held),
+        )
+
+
+def _leave(beside: Beside, nodes: frozenset[NodeName]) -> Beside:
+    return Beside(beside.version, beside.nodes - nodes, beside.evictable - nodes)
 
 
 class Assignments:
@@ -57,13 +127,14 @@ class Assignments:
 
     def read_back(self, cache_node: CacheNodeView) -> frozenset[ObjectKey]:
         """Add what was written for one node; returns the ModelCaches that have copies there."""
-        entries = {entry.uid: entry for entry in cache_node.spec.entries}
         for ref in cache_node.spec.caches:
-            if ref.origin is not EntryOrigin.PLACEMENT:
+            is_placed = ref.origin is EntryOrigin.PLACEMENT
+            canary = _placed_canary(cache_node, ref)
+            if not (is_placed or canary or ref.held_uids):
                 continue
             key = ObjectKey(ref.namespace, ref.name)
             known = self._by_cache.get(key) or Assignment(Uid(ref.stable_uid))
-            self.put(key, _with_node(known, cache_node.name, entries.get(ref.stable_uid)))
+            self.put(key, _read_back(known, cache_node, ref, canary))
         return self.on(cache_node.name)
 
     def of(self, cache: ObjectKey) -> Assignment | None:
@@ -75,7 +146,7 @@ class Assignments:
         return tuple(self._by_cache)
 
     def on(self, node: NodeName) -> frozenset[ObjectKey]:
-        """The ModelCaches placed on one node."""
+        """The ModelCaches that have a version on one node."""
         return frozenset(self._by_node.get(node, _NOTHING))
 
     def tiers_on(self, node: NodeName) -> dict[Uid, Tier]:
@@ -83,48 +154,52 @@ class Assignments:
         tiers: dict[Uid, Tier] = {}
         for cache in self._by_node.get(node, _NOTHING):
             placed = self._by_cache[cache]
-            before = tiers.get(placed.version, Tier.DISK)
-            tiers[placed.version] = max(before, placed.tier_on(node), key=lambda tier: tier.speed)
+            tier = placed.tier_on(node)
+            for version in placed.versions_on(node):
+                before = tiers.get(version, Tier.DISK)
+                tiers[version] = max(before, tier, key=lambda one: one.speed)
         return tiers
+
+    def placed_on(self, node: NodeName) -> frozenset[ObjectKey]:
+        """Those of them whose stable version is placed there."""
+        return frozenset(key for key in self.on(node) if node in self._by_cache[key].nodes)
 
     def holders(self, version: Uid) -> frozenset[NodeName]:
         """The nodes on which the version is placed, by any ModelCache."""
         caches = self._by_version.get(version, ())
-        return frozenset().union(*(self._by_cache[cache].nodes for cache in caches))
+        return frozenset().union(*(self._by_cache[cache].nodes_of(version) for cache in caches))
 
     def put(self, cache: ObjectKey, new: Assignment) -> frozenset[NodeName]:
         """Remember; returns the nodes whose CacheNode changes by it."""
         old = self._by_cache.get(cache)
         self._by_cache[cache] = new
-        self._by_version[new.version].add(cache)
+        for version in new.versions:
+            self._by_version[version].add(cache)
         if old is None:
-            self._index(cache, new.nodes, frozenset())
-            return new.nodes
-        self._index(cache, new.nodes, old.nodes)
+            self._index(cache, new.everywhere, frozenset())
+            return new.everywhere
+        self._index(cache, new.everywhere, old.everywhere)
+        for version in old.versions - new.versions:
+            self._forget_version(cache, version)
         if old.version != new.version:
-            self._forget_version(cache, old.version)
-            return old.nodes | new.nodes
-        stayed = old.nodes & new.nodes
-        moved = frozenset(node for node in stayed if old.tier_on(node) is not new.tier_on(node))
-        return (old.nodes ^ new.nodes) | (old.evictable ^ new.evictable) | moved
+            return old.everywhere | new.everywhere
+        return frozenset(node for node, *_ in _marks(old) ^ _marks(new))
 
     def drop(self, cache: ObjectKey) -> frozenset[NodeName]:
         """Forget a ModelCache; returns the nodes where it was."""
         old = self._by_cache.pop(cache, None)
         if old is None:
             return frozenset()
-        self._index(cache, frozenset(), old.nodes)
-        self._forget_version(cache, old.version)
-        return old.nodes
+        self._index(cache, frozenset(), old.everywhere)
+        for version in old.versions:
+            self._forget_version(cache, version)
+        return old.everywhere
 
     def drop_node(self, node: NodeName) -> frozenset[ObjectKey]:
         """Forget a node that is gone for good; returns the ModelCaches that were there."""
         caches = self.on(node)
         for cache in caches:
-            old = self._by_cache[cache]
-            kept, slower = old.nodes - {node}, old.slower - {node}
-            evictable = old.evictable - {node}
-            self.put(cache, replace(old, nodes=kept, slower=slower, evictable=evictable))
+            self.put(cache, self._by_cache[cache].without(node))
         return caches
 
     def _index(
@@ -143,18 +218,60 @@ class Assignments:
             del self._by_version[version]
 
 
-def _with_node(known: Assignment, node: NodeName, entry: EntrySpec | None) -> Assignment:
-    """The assignment with one more node, as that node's entry says it."""
-    added = frozenset({node})
+def _marks(one: Assignment) -> set[tuple[NodeName, Tier, tuple[Role, Uid, bool]]]:
+    """What is written for each node, so that equal marks mean that nothing changes there."""
+    return {
+        (node, one.tier_on(node), copy) for node in one.everywhere for copy in one.copies_on(node)
+    }
+
+
+def _placed_canary(cache_node: CacheNodeView, ref: CacheRef) -> Uid | None:
+    """The canary, unless it is there for a pod's sake alone."""
+    entry = cache_node.spec.find_entry(ref.canary_uid) if ref.canary_uid else None
+    return None if entry is None or entry.origin is EntryOrigin.DEMAND else Uid(entry.uid)
+
+
+def _read_back(
+    known: Assignment, cache_node: CacheNodeView, ref: CacheRef, canary: Uid | None
+) -> Assignment:
+    """A leader may have died between two nodes: where they differ, one version is held beside."""
+    here = frozenset({cache_node.name})
+    given_up = {entry.uid for entry in cache_node.spec.entries if entry.evictable}
+
+    def add(before: Beside | None, version: Uid) -> Beside:
+        was = before or Beside(version, _NOWHERE)
+        evictable = here if version in given_up else _NOWHERE
+        return Beside(version, was.nodes | here, was.evictable | evictable)
+
+    beside = {Uid(uid) for uid in ref.held_uids}
+    is_placed = ref.origin is EntryOrigin.PLACEMENT
+    if is_placed and ref.stable_uid != known.version:
+        beside.add(Uid(ref.stable_uid))
+    if canary is not None and known.canary is not None and known.canary.version != canary:
+        beside.add(canary)
+        canary = None
+    held = {one.version: one for one in known.held}
+    for uid in beside:
+        held[uid] = add(held.get(uid), uid)
+    new = replace(known, held=tuple(held[uid] for uid in sorted(held)))
+    if canary is not None:
+        new = replace(new, canary=add(known.canary, canary))
+    if is_placed:
+        evictable = here if ref.stable_uid in given_up else _NOWHERE
+        new = replace(
+            _with_tier(new, cache_node),
+            nodes=new.nodes | here,
+            evictable=new.evictable | evictable,
+        )
+    return new
+
+
+def _with_tier(known: Assignment, cache_node: CacheNodeView) -> Assignment:
+    """The tier as the entries of the nodes so far say it, and which of them are slower."""
+    entry = cache_node.spec.find_entry(known.version)
     told = entry.tier if entry else Tier.DISK
     tier = max(known.tier, told, key=lambda one: one.speed)
     on_disk = known.nodes if known.tier is Tier.DISK else known.slower
     if told is Tier.DISK:
-        on_disk |= added
-    return replace(
-        known,
-        nodes=known.nodes | added,
-        evictable=known.evictable | (added if entry and entry.evictable else frozenset()),
-        tier=tier,
-        slower=frozenset() if tier is Tier.DISK else on_disk,
-    )
+        on_disk |= {cache_node.name}
+    return replace(known, tier=tier, slower=frozenset() if tier is Tier.DISK else on_disk)

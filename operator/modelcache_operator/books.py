@@ -45,6 +45,7 @@ class NodeBooks:
                 self._sizes(name),
                 tiers=self._assignments.tiers_on(name),
                 caches=len(self._assignments.on(name)),
+                yielding=self._yielding(name),
             )
         self._stale.clear()
         return self._books
@@ -55,15 +56,22 @@ class NodeBooks:
             assignment = self._assignments.of(cache)
             if assignment is None:
                 continue
-            version = self._world.model_version(assignment.version)
-            if version is not None:
-                sizes[version.uid] = version.status.size_bytes or 0
-            elif assignment.version in self._world.unreadable.versions:
-                sizes[assignment.version] = self._written_size(name, assignment.version)
+            for uid in assignment.versions_on(name):
+                version = self._world.model_version(uid)
+                if version is not None:
+                    sizes[uid] = version.status.size_bytes or 0
+                else:
+                    sizes[uid] = self._written_size(name, uid)
         return sizes
 
+    def _yielding(self, name: NodeName) -> frozenset[Uid]:
+        """Held versions that are about to be told to make room."""
+        found = (self._assignments.of(cache) for cache in self._assignments.on(name))
+        held = (one for assignment in found if assignment for one in assignment.held)
+        return frozenset(one.version for one in held if name in one.evictable)
+
     def _written_size(self, name: NodeName, uid: Uid) -> int:
-        """What the node was told of a version that cannot be read."""
+        """What the node was told of a version that is gone or cannot be read."""
         cache_node = self._world.cache_node(name)
         entry = cache_node.spec.find_entry(uid) if cache_node else None
         return entry.size_bytes if entry else 0

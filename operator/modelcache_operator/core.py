@@ -25,7 +25,9 @@ from modelcache_operator.reconcilers.pods import PodReconciler
 from modelcache_operator.reconcilers.taints import TaintWarden
 from modelcache_operator.reconcilers.versions import VersionReconciler
 from modelcache_operator.resolving import Resolver
+from modelcache_operator.rolling import Roller
 from modelcache_operator.routing import Adder, Router
+from modelcache_operator.stored_times import StoredTimes
 from modelcache_operator.workqueue import WorkQueue
 
 
@@ -89,12 +91,13 @@ def make_core(parts: CoreParts, times: CoreTimes) -> Core:
         parts.uniform,
         parts.queue.add,
     )
+    roller = Roller(world, memory, clock, StoredTimes(clock))
     taints = TaintWarden(world, memory, writer, clock, times.node_ready_timeout_seconds)
     reconciler = Reconciler(
         VersionReconciler(
             world, memory, writer, events, clock, resolver, rechecker, parts.manifests
         ),
-        CacheReconciler(world, memory, router, writer, events, clock),
+        CacheReconciler(world, memory, router, writer, events, clock, roller),
         NodeReconciler(world, memory, router, writer, events, clock, taints),
         OrphanSweep(world, parts.manifests),
         PodReconciler(world, memory, writer, events, clock, times.gate_timeout_seconds),

@@ -6,17 +6,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from modelcache_api.names import EntryOrigin
+from modelcache_api.names import EntryOrigin, Track
+from modelcache_operator.decide.demand import Want
 from modelcache_operator.decide.world import CacheNodeView, NodeName, ObjectKey, Uid
 
-_NOTHING: Final[Mapping[ObjectKey, Uid]] = {}
+_NOTHING: Final[Mapping[Want, Uid]] = {}
 
 
 class Demands:
     """By node, ModelCache and version. Pure memory; one event loop."""
 
     def __init__(self) -> None:
-        self._by_node: dict[NodeName, dict[ObjectKey, Uid]] = {}
+        self._by_node: dict[NodeName, dict[Want, Uid]] = {}
         self._by_cache: dict[ObjectKey, set[NodeName]] = defaultdict(set)
 
     def rebuild(self, cache_nodes: Iterable[CacheNodeView]) -> None:
@@ -28,20 +29,23 @@ class Demands:
 
     def read_back(self, cache_node: CacheNodeView) -> frozenset[ObjectKey]:
         """Take what was written for one node; returns the ModelCaches that have come or gone."""
-        demanded = {
-            ObjectKey(ref.namespace, ref.name): Uid(ref.stable_uid)
-            for ref in cache_node.spec.caches
-            if ref.origin is EntryOrigin.DEMAND
-        }
+        demanded: dict[Want, Uid] = {}
+        for ref in cache_node.spec.caches:
+            key = ObjectKey(ref.namespace, ref.name)
+            if ref.origin is EntryOrigin.DEMAND:
+                demanded[key, Track.STABLE] = Uid(ref.stable_uid)
+            canary = cache_node.spec.find_entry(ref.canary_uid) if ref.canary_uid else None
+            if canary is not None and canary.origin is EntryOrigin.DEMAND:
+                demanded[key, Track.CANARY] = Uid(canary.uid)
         return self.put(cache_node.name, demanded)
 
-    def put(self, node: NodeName, demanded: Mapping[ObjectKey, Uid]) -> frozenset[ObjectKey]:
+    def put(self, node: NodeName, demanded: Mapping[Want, Uid]) -> frozenset[ObjectKey]:
         """Remember; returns the ModelCaches that have come or gone."""
         before = self._by_node.get(node, _NOTHING)
-        changed = before.keys() ^ demanded.keys()
-        for cache in demanded.keys() - before.keys():
+        old, new = {key for key, _ in before}, {key for key, _ in demanded}
+        for cache in new - old:
             self._by_cache[cache].add(node)
-        for cache in before.keys() - demanded.keys():
+        for cache in old - new:
             self._by_cache[cache].discard(node)
             if not self._by_cache[cache]:
                 del self._by_cache[cache]
@@ -49,14 +53,14 @@ class Demands:
             self._by_node[node] = dict(demanded)
         else:
             self._by_node.pop(node, None)
-        return frozenset(changed)
+        return frozenset(key for key, _ in before.keys() ^ demanded.keys())
 
     def nodes_of(self, cache: ObjectKey) -> frozenset[NodeName]:
         """The nodes where pods read the ModelCache though it is not placed there."""
         return frozenset(self._by_cache.get(cache, ()))
 
-    def on(self, node: NodeName) -> Mapping[ObjectKey, Uid]:
-        """The ModelCaches of one node, with their versions."""
+    def on(self, node: NodeName) -> Mapping[Want, Uid]:
+        """What pods of one node ask for, with the versions."""
         return self._by_node.get(node, _NOTHING)
 
     def holders(self, version: Uid) -> frozenset[NodeName]:

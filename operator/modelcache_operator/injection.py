@@ -37,7 +37,7 @@ from modelcache_operator.injection_rules import (
 from modelcache_operator.json_patch import Operation, add_all, escape_key
 
 INJECTED: Final = "true"
-DEFAULT_TRACK: Final = "stable"
+DEFAULT_TRACK: Final = names.Track.STABLE.value
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 # No user has to own it: the wait only reads what everybody may read.
 _WAIT_USER: Final = 65532
@@ -78,9 +78,11 @@ def know_cache(status: ModelCacheStatus | None) -> KnownCache:
     return KnownCache(keys, copies is not None and copies.placed > copies.failed)
 
 
-def build_volume(cache: str) -> dict[str, Any]:
+def build_volume(cache: str, track: str = DEFAULT_TRACK) -> dict[str, Any]:
     """The volume; read-only, or the kubelet would relabel files that all pods share."""
     attributes = {names.VOLUME_ATTRIBUTE_CACHE: cache}
+    if track == names.Track.CANARY:
+        attributes[names.VOLUME_ATTRIBUTE_TRACK] = track
     csi = {"driver": names.CSI_DRIVER, "readOnly": True, "volumeAttributes": attributes}
     return {"name": names.VOLUME_NAME, "csi": csi}
 
@@ -167,7 +169,7 @@ def _give_volume(pod: Raw, cache: str, settings: InjectionSettings) -> Iterator[
     if not is_volume_ours(spec):
         return
     if not any(volume["name"] == names.VOLUME_NAME for volume in spec.get("volumes") or ()):
-        yield from _append(spec, "/spec", "volumes", [build_volume(cache)])
+        yield from _append(spec, "/spec", "volumes", [build_volume(cache, find_track(pod))])
     for field_name in CONTAINER_LISTS:
         for index, container in enumerate(spec.get(field_name) or ()):
             if reads(container):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from modelcache_api.names import NODE_LABEL_PREFIX, EntryState
+from modelcache_api.names import NODE_LABEL_PREFIX, EntryState, Track
 from modelcache_api.v1alpha1.cache_node import EntryStatus
 from modelcache_operator.changes import Changed, View
 from modelcache_operator.decide.node_status import list_damaged
@@ -135,6 +135,10 @@ class Router:
                 self._queue.add(node_key(pod.node))
             if pod is not None:
                 self._look_at_pod(pod)
+        is_news = _rollout_traits(old) != _rollout_traits(new)
+        for pod in (old, new):
+            if is_news and pod is not None and pod.track == Track.CANARY:
+                self._queue.add(cache_key(pod.cache), after_seconds=_REPORT_SECONDS)
 
     def _look_at_pods_of(self, cache: ObjectKey) -> None:
         for pod in self._world.pods_of(cache):
@@ -203,7 +207,7 @@ class Router:
         assignments = self._memory.assignments
         for key in assignments.on(name):
             assignment = assignments.of(key)
-            if versions is None or (assignment is not None and assignment.version in versions):
+            if versions is None or (assignment is not None and assignment.versions & versions):
                 self._queue.add(cache_key(key), after_seconds=seconds)
 
 
@@ -219,10 +223,17 @@ def _traits_for_dependants(view: View | None) -> object:
 
 
 def _meaning(view: View | None) -> object:
-    """Which version a ModelCache stands for, and in which tier pods want it."""
+    """Which versions a ModelCache stands for, and in which tier pods want them."""
     if not isinstance(view, ModelCacheView):
         return None
-    return view.uid, view.is_deleted, view.spec.stable, view.spec.tier
+    canary = view.spec.canary
+    name = None if canary is None else canary.model_version
+    return view.uid, view.is_deleted, view.spec.stable, name, view.spec.tier
+
+
+def _rollout_traits(pod: PodView | None) -> object:
+    """What a rollout sees of a pod."""
+    return pod and (pod.uid, pod.cache, pod.track, pod.is_over, pod.is_ready)
 
 
 def _placement_traits(node: NodeView | None) -> object:

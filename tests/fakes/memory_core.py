@@ -205,6 +205,8 @@ class MemoryWorld:
         self.reasons: dict[tuple[str, str], str] = {}
         self.host: dict[str, int] = {}
         self.slow: set[tuple[str, str]] = set()
+        self.mounts: dict[tuple[str, str], int] = {}
+        self.capacity = 100 * GIB
         self._version = 0
         for kind in ObservedKind:
             self.cache.take_list(kind, {}, set())
@@ -267,7 +269,9 @@ class MemoryWorld:
             if seen.name not in self.leases:
                 continue
             entries = tuple(self._report(seen.name, entry) for entry in seen.spec.entries)
-            tiers = make_cache_node(seen.name, host=self.host.get(seen.name)).status.tiers
+            tiers = make_cache_node(
+                seen.name, capacity=self.capacity, host=self.host.get(seen.name)
+            ).status.tiers
             status = seen.status.model_copy(update={"entries": entries, "tiers": tiers})
             if status != seen.status:
                 self.show(replace(seen, status=status))
@@ -281,7 +285,9 @@ class MemoryWorld:
             reason = self.reasons.get((node, uid), "NotAModel" if state == "Failed" else "")
             return make_entry(uid, state, reason=reason)
         tier = Tier.DISK if (node, uid) in self.slow else entry.tier
-        return make_entry(uid, content_digest=self.manifests.adopt(Uid(uid)), tier=tier)
+        mounts = self.mounts.get((node, uid))
+        content = self.manifests.adopt(Uid(uid))
+        return make_entry(uid, content_digest=content, tier=tier, mounts=mounts)
 
     # --- ClusterWriter and EventSink ------------------------------------------------------
 

@@ -10,7 +10,7 @@ from modelcache_agent.decide.admission import Room, admit, describe_never_fits
 from modelcache_agent.decide.scrub import Stage, describe_damage, is_out_of_place, missing_bytes
 from modelcache_agent.decide.turns import is_demanded
 from modelcache_api.limits import MAX_LABELS_PER_NODE
-from modelcache_api.names import EntryState, Reason
+from modelcache_api.names import EntryOrigin, EntryState, Reason
 
 if TYPE_CHECKING:
     from modelcache_agent.decide.matching import Match
@@ -50,6 +50,9 @@ def consider(
         return _view_held(draft, world, entry, match, setback)
     if flight is not None:
         return _view_flight(flight)
+    if entry.origin is EntryOrigin.HOLD:
+        message = "it has left the spec, and is not fetched again"
+        return EntryView(entry.uid, EntryState.EVICTED, Reason.EVICTED, message)
     if is_given_up(world, entry):
         message = "evicted to make room; it is not fetched again while it stays assigned"
         return EntryView(entry.uid, EntryState.EVICTED, Reason.EVICTED, message)
@@ -57,7 +60,9 @@ def consider(
 
 
 def is_given_up(world: World, entry: EntrySpec) -> bool:
-    """True if the version was evicted and no pod asks for it again."""
+    """True if the version was evicted and no pod asks for it again, or if it is only held."""
+    if entry.origin is EntryOrigin.HOLD:
+        return True
     return entry.uid in world.evicted and entry.uid not in world.attached
 
 
@@ -169,6 +174,8 @@ def _begin_repair(
     draft: Draft, world: World, entry: EntrySpec, held: Held
 ) -> tuple[EntryState, str]:
     blobs = {damage.blob for damage in held.damage}
+    if entry.origin is EntryOrigin.HOLD:
+        return EntryState.FAILED, "it has left the spec, and is not fetched again"
     setback, repair_at = find_setback(world, entry), max(d.repair_at for d in held.damage)
     if not draft.in_repair.isdisjoint(blobs):
         return EntryState.PENDING, "another version that has the file fetches it again"

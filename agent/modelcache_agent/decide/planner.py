@@ -33,7 +33,7 @@ from modelcache_agent.decide.policies import EvictionPolicy, LeastRecentlyUsed
 from modelcache_agent.decide.scrub import choose_scrub, list_isolations
 from modelcache_agent.decide.setbacks import DISCARDING_REASONS
 from modelcache_agent.decide.turns import list_yielding, order_by_turn
-from modelcache_api.names import EntryState
+from modelcache_api.names import EntryOrigin, EntryState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,11 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
     """The next actions, in order, with the state of each entry and the labels that are true."""
     matches = match_entries(world.entries, world.held)
     gone = _find_gone(world, matches)
-    wanted = {(entry.uid, entry.source_digest) for entry in world.entries}
+    wanted = {
+        (entry.uid, entry.source_digest)
+        for entry in world.entries
+        if entry.origin is not EntryOrigin.HOLD
+    }
     flights = {f.uid: f for f in world.flights if (f.uid, f.source_digest) in wanted}
     room = shed(_survey(world, matches, gone, policy or LeastRecentlyUsed()))
     busy = sum(flight.state is not EntryState.PENDING for flight in flights.values())
@@ -129,9 +133,11 @@ def _removals(
     world: World, matches: Mapping[str, Match], *, gone: frozenset[str], condemned: frozenset[str]
 ) -> tuple[Action, ...]:
     removals: list[Action] = [Remove(held.digest) for held in world.held if held.digest in gone]
+    # What is only held is not fetched anyway, and is fetched when it is wanted again.
+    wanted = {entry.uid for entry in world.entries if entry.origin is not EntryOrigin.HOLD}
     for held in world.held:
         if held.digest in condemned:
-            uids = sorted(uid for uid, match in matches.items() if match.held == held)
+            uids = sorted(uid for uid in wanted & matches.keys() if matches[uid].held == held)
             removals.append(Evict(held.digest, tuple(uids)))
     return (*removals, *list_isolations(world.held))
 

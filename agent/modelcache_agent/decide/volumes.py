@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from modelcache_agent.decide.hub_layout import HubLayout, make_hub_layout
 from modelcache_api.conditions import truncate
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_NAME_LENGTH
-from modelcache_api.names import EntryState, Reason, VolumeState
+from modelcache_api.names import EntryState, Reason, Track, VolumeState
 from modelcache_api.v1alpha1.cache_node import CacheKey
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ _STATES: Final = {
 class Volume:
     """A live pod's volume as it lies in the store.
 
-    `namespace` is what the kubelet stated; `asked` and `claimed_namespace` are the pod's words.
+    `namespace` is what the kubelet stated; `asked`, `claimed_namespace` and `track` are the pod's
+    words.
     `bound_uid` and `bound_digest` name the content that it shows or was about to show.
     """
 
@@ -43,6 +44,7 @@ class Volume:
     namespace: str
     asked: str
     claimed_namespace: str = ""
+    track: str = ""
     bound_uid: str | None = None
     bound_digest: ContentDigest | None = None
     is_filled: bool = False
@@ -87,7 +89,7 @@ def make_wishes(volumes: Iterable[Volume], caches: Iterable[CacheRef]) -> tuple[
     A volume that shows a content already keeps it, whatever its ModelCache refers to now: a pod
     that restarts a container must find all of the version that it began with.
     """
-    known = {(cache.namespace, cache.name): cache.stable_uid for cache in caches}
+    known = {(cache.namespace, cache.name): cache for cache in caches}
     return tuple(_make_wish(volume, known) for volume in volumes)
 
 
@@ -144,14 +146,21 @@ def make_volume_views(
     )
 
 
-def _make_wish(volume: Volume, known: Mapping[tuple[str, str], str]) -> Wish:
+def _make_wish(volume: Volume, known: Mapping[tuple[str, str], CacheRef]) -> Wish:
     name, refusal = _parse_name(volume)
     cache = None if refusal else CacheKey(namespace=volume.namespace, name=name)
     if volume.is_filled:
         return Wish(volume, cache, volume.bound_uid)
     if refusal is not None:
         return Wish(volume, refusal=refusal)
-    return Wish(volume, cache, known.get((volume.namespace, name)))
+    ref = known.get((volume.namespace, name))
+    if ref is None:
+        return Wish(volume, cache)
+    return Wish(volume, cache, ref.canary_uid if _is_canary(volume) else ref.stable_uid)
+
+
+def _is_canary(volume: Volume) -> bool:
+    return volume.track == Track.CANARY
 
 
 def _parse_name(volume: Volume) -> tuple[str, str | None]:
@@ -194,7 +203,7 @@ def _view(
             volume.key, label, VolumeState.REFUSED, Reason.VOLUME_REFUSED, wish.refusal
         )
     if entry is None or view is None:
-        message = _describe_absence(wish.cache, is_spec_known=is_spec_known)
+        message = _describe_absence(wish, is_spec_known=is_spec_known)
         return VolumeView(volume.key, label, VolumeState.WAITING, Reason.WAITING, message)
     filling = None
     if view.state is EntryState.CACHED and view.digest is not None:
@@ -219,11 +228,13 @@ def _percent(view: EntryView, flight: Flight | None) -> int:
     return min(100, 100 * flight.verified_bytes // flight.total_bytes)
 
 
-def _describe_absence(cache: CacheKey | None, *, is_spec_known: bool) -> str:
+def _describe_absence(wish: Wish, *, is_spec_known: bool) -> str:
+    cache = wish.cache
     if cache is None or not is_spec_known:
         return "the agent waits for the operator's list of models for this node"
+    version = "a canary of" if _is_canary(wish.volume) else "a"
     return (
-        f"this node has not been told of a ModelCache {cache.namespace}/{cache.name}: either the "
-        "operator is about to, or there is none and the pod waits for it "
+        f"this node has not been told of {version} ModelCache {cache.namespace}/{cache.name}: "
+        "either the operator is about to, or there is none and the pod waits for it "
         f"(kubectl get modelcache {cache.name} --namespace {cache.namespace})"
     )

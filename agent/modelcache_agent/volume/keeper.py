@@ -64,6 +64,7 @@ class VolumeKeeper:
             namespace=record.pod_namespace if record else "",
             asked=record.cache if record else "",
             claimed_namespace=record.claimed_namespace if record else "",
+            track=record.track if record else "",
             bound_uid=binding.uid if binding else None,
             bound_digest=ContentDigest(binding.digest) if binding else None,
             is_filled=folder.model.is_dir(),

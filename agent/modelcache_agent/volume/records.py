@@ -12,7 +12,11 @@ _MOST_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class VolumeRecord:
-    """One volume of one pod. `cache` and `claimed_namespace` are the pod's words, not the truth."""
+    """One volume of one pod.
+
+    `cache`, `claimed_namespace` and `track` are the pod's words, not the truth. Records of older
+    releases have no `track`.
+    """
 
     volume_id: str
     pod_uid: str
@@ -22,6 +26,7 @@ class VolumeRecord:
     cache: str
     claimed_namespace: str
     target_path: str
+    track: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +61,8 @@ def _read(path: Path, kind: type[VolumeRecord | Binding]) -> dict[str, Any] | No
     except (FileNotFoundError, NotADirectoryError):
         return None
     document = json.loads(data)
-    names = [field.name for field in fields(kind)]
-    if not isinstance(document, dict) or not all(
-        isinstance(document.get(name), str) for name in names
-    ):
+    known = document if isinstance(document, dict) else {}
+    found = {field.name: known.get(field.name, field.default) for field in fields(kind)}
+    if not all(isinstance(value, str) for value in found.values()):
         raise ValueError(f"{path.name} lacks a field")
-    return {name: document[name] for name in names}
+    return found

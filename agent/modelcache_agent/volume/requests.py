@@ -64,6 +64,7 @@ def make_record(request: PublishRequest, kubelet_pods: PurePosixPath) -> VolumeR
         cache=_required(context, names.VOLUME_ATTRIBUTE_CACHE),
         claimed_namespace=_optional(context, names.VOLUME_ATTRIBUTE_NAMESPACE),
         target_path=request.target_path,
+        track=_optional(context, names.VOLUME_ATTRIBUTE_TRACK),
     )
 
 

@@ -6,7 +6,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_MESSAGE_LENGTH, MAX_SUSPECTS
+from modelcache_api.limits import (
+    MAX_ENTRIES_PER_NODE,
+    MAX_HELD_VERSIONS,
+    MAX_MESSAGE_LENGTH,
+    MAX_SUSPECTS,
+)
 from modelcache_api.markers import Column, ListType, Rule
 from modelcache_api.names import EntryOrigin, EntryState, Tier
 from modelcache_api.v1alpha1.base import (
@@ -63,20 +68,45 @@ class EntrySpec(ApiModel):
         EntryOrigin,
         Field(
             description="Placement: a ModelCache is placed here. Demand: a pod on the node reads "
-            "it, and the entry goes with the pod."
+            "it, and the entry goes with the pod. Hold: it has left the spec of its ModelCache, "
+            "stays for a while, and is not fetched."
         ),
     ] = EntryOrigin.PLACEMENT
 
 
 class CacheRef(ApiModel):
-    """A ModelCache that is placed on the node, or that a pod there reads."""
+    """A ModelCache that has versions on the node."""
 
     namespace: Annotated[Name, Field(description="Namespace of the ModelCache.")]
     name: Annotated[Name, Field(description="Name of the ModelCache.")]
     stable_uid: Annotated[Uid, Field(description="UID of its stable ModelVersion.")]
     origin: Annotated[
-        EntryOrigin, Field(description="Whether it is placed here, or asked for by a pod.")
+        EntryOrigin,
+        Field(
+            description="Of the stable version: whether it is placed here, asked for by a pod, or "
+            "(Hold) not wanted here while other versions are."
+        ),
     ] = EntryOrigin.PLACEMENT
+    canary_uid: Annotated[
+        Uid | None, Field(description="UID of its canary, where the node is to hold it.")
+    ] = None
+    canary_weight: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=100,
+            description="Percent of the traffic that the canary takes now.",
+            json_schema_extra={"format": "int32"},
+        ),
+    ] = 0
+    held_uids: Annotated[
+        tuple[Uid, ...],
+        Field(
+            max_length=MAX_HELD_VERSIONS,
+            description="UIDs of versions that have left its spec and are held here.",
+        ),
+        ListType("atomic"),
+    ] = ()
 
 
 class CacheNodeSpec(ApiModel):

@@ -7,10 +7,17 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from modelcache_api.limits import MAX_FAILURES_SHOWN, MAX_MESSAGE_LENGTH
+from modelcache_api.limits import MAX_FAILURES_SHOWN, MAX_HELD_VERSIONS, MAX_MESSAGE_LENGTH
 from modelcache_api.markers import Column, IntOrString, ListType, Matches, Rule
 from modelcache_api.names import Tier
 from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Conditions, Count, Digest, Kind, Name
+from modelcache_api.v1alpha1.rollout import (
+    CanarySpec,
+    HeldVersion,
+    RolloutSpec,
+    RolloutStatus,
+    TrafficStatus,
+)
 
 _LABEL_NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _LABEL_KEY: Final = rf"^([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_LABEL_NAME}$"
@@ -130,7 +137,24 @@ class Placement(ApiModel):
 class ModelCacheSpec(ApiModel):
     """Where a model is held, and which version takes the traffic."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.canary) || self.canary.modelVersion != self.stable.modelVersion",
+            "canary.modelVersion must not be stable.modelVersion: to promote a canary, make it "
+            "stable and remove canary in one change",
+            ".canary.modelVersion",
+        ),
+    )
+
     stable: Annotated[TrackSpec, Field(description="The version in service.")]
+    canary: Annotated[
+        CanarySpec | None,
+        Field(description="A version that is held beside the stable one and takes a share."),
+    ] = None
+    rollout: Annotated[
+        RolloutSpec | None,
+        Field(description="How the weight moves and how long versions are held."),
+    ] = None
     tier: Annotated[
         Tier,
         Field(
@@ -146,7 +170,7 @@ class ModelCacheSpec(ApiModel):
 class TrackStatus(ApiModel):
     """The version behind one track, as observed."""
 
-    name: Annotated[str, Field(max_length=16, description="Name of the track: stable.")]
+    name: Annotated[str, Field(max_length=16, description="Name of the track: stable or canary.")]
     model_version: Annotated[str, Field(max_length=63, description="Name of the ModelVersion.")]
     uid: Annotated[str | None, Field(max_length=64, description="UID of the ModelVersion.")] = None
     content_digest: Annotated[Digest | None, Field(description="Digest of its bytes.")] = None
@@ -197,6 +221,24 @@ class ModelCacheStatus(ApiModel):
         Field(max_length=2, description="The version behind each track."),
         ListType("map", ("name",)),
     ] = ()
+    traffic: Annotated[
+        TrafficStatus | None,
+        Field(description="The weights in force; absent without a canary."),
+    ] = None
+    traffic_summary: Annotated[
+        str | None, Field(max_length=8, description="stable/canary in percent, for people.")
+    ] = None
+    rollout: Annotated[
+        RolloutStatus | None, Field(description="How far the canary is; absent without one.")
+    ] = None
+    held: Annotated[
+        tuple[HeldVersion, ...],
+        Field(
+            max_length=MAX_HELD_VERSIONS,
+            description="Versions that have left the spec and are still on nodes.",
+        ),
+        ListType("map", ("uid",)),
+    ] = ()
     copies: Annotated[CopiesStatus | None, Field(description="Verified copies on live nodes.")] = (
         None
     )
@@ -227,6 +269,8 @@ class ModelCache(Kind):
     scope: ClassVar[str] = "Namespaced"
     columns: ClassVar[tuple[Column, ...]] = (
         Column("Stable", ".spec.stable.modelVersion", description="The version in service."),
+        Column("Canary", ".spec.canary.modelVersion", description="The version that is tried."),
+        Column("Traffic", ".status.trafficSummary", description="Percent of stable/canary."),
         Column("Copies", ".status.copiesSummary", description="Verified copies of wanted."),
         Column("Tier", ".spec.tier", description="Fastest tier that copies are wanted in."),
         Column("Size", ".status.size", description="Bytes of one copy."),

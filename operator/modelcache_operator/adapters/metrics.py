@@ -21,6 +21,7 @@ from modelcache_api.names import (
     PATH_PROPOSALS,
     PATH_SLOTS,
     Condition,
+    Track,
 )
 from modelcache_api.v1alpha1.base import ConditionStatus
 from modelcache_operator import metric_names as named
@@ -122,6 +123,7 @@ class _ObjectCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The state of every object that exists now."""
         yield from self._caches()
+        yield from self._rollouts()
         yield from self._versions()
         yield self._nodes()
         yield self._unreadable()
@@ -143,6 +145,29 @@ class _ObjectCollector(Collector):
                 copies.add_metric([*labels, "failed"], counts.failed)
         yield ready
         yield copies
+
+    def _rollouts(self) -> Iterator[Metric]:
+        labels = ["namespace", "name"]
+        traffic = GaugeMetricFamily(
+            named.CACHE_TRAFFIC, "Weight in force, in percent.", labels=[*labels, "track"]
+        )
+        said = GaugeMetricFamily(
+            named.CACHE_ROLLOUT, "1 for what is said of the canary.", labels=[*labels, "reason"]
+        )
+        held = GaugeMetricFamily(
+            named.CACHE_HELD, "Versions that have left the spec and are held.", labels=labels
+        )
+        for cache in self._world.model_caches():
+            names_, status = [cache.key.namespace, cache.key.name], cache.status
+            if status.traffic is not None:
+                traffic.add_metric([*names_, Track.STABLE], status.traffic.stable)
+                traffic.add_metric([*names_, Track.CANARY], status.traffic.canary)
+            found = find_condition(status.conditions, Condition.ROLLOUT_PROGRESSING)
+            if found is not None:
+                said.add_metric([*names_, found.reason], 1.0)
+            if status.held:
+                held.add_metric(names_, len(status.held))
+        yield from (traffic, said, held)
 
     def _versions(self) -> Iterator[Metric]:
         ready = GaugeMetricFamily(

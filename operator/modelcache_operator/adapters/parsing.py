@@ -125,7 +125,8 @@ def _parse_node(raw: Raw, key: ObjectKey, uid: Uid) -> NodeView:
 
 def _parse_pod(raw: Raw, key: ObjectKey, uid: Uid) -> PodView:
     metadata, spec = raw["metadata"], raw.get("spec") or {}
-    phase = (raw.get("status") or {}).get("phase")
+    status = raw.get("status") or {}
+    ready = {c.get("status") for c in status.get("conditions") or () if c.get("type") == "Ready"}
     gates = {gate["name"] for gate in spec.get("schedulingGates") or ()}
     is_gated = GATE_PLACEMENT in gates
     return PodView(
@@ -136,7 +137,8 @@ def _parse_pod(raw: Raw, key: ObjectKey, uid: Uid) -> PodView:
         node=NodeName(spec["nodeName"]) if spec.get("nodeName") else None,
         created_at=metadata.get("creationTimestamp") or "",
         is_gated=is_gated,
-        is_over=phase in _OVER,
+        is_over=status.get("phase") in _OVER,
+        is_ready=ready == {"True"},
         constraints=parse_constraints(spec) if is_gated else None,
     )
 

@@ -242,17 +242,22 @@ class WatchCache:
         if isinstance(change.new, ModelVersionView):
             self._versions_by_uid[change.new.uid] = change.new.key
         if isinstance(change.new, ModelCacheView):
-            self._caches_by_version[_version_key(change.new)].add(change.new.key)
+            for key in _version_keys(change.new):
+                self._caches_by_version[key].add(change.new.key)
 
     def _unindex_cache(self, cache: ModelCacheView) -> None:
-        caches = self._caches_by_version[_version_key(cache)]
-        caches.discard(cache.key)
-        if not caches:
-            del self._caches_by_version[_version_key(cache)]
+        for key in _version_keys(cache):
+            caches = self._caches_by_version[key]
+            caches.discard(cache.key)
+            if not caches:
+                del self._caches_by_version[key]
 
 
-def _version_key(cache: ModelCacheView) -> ObjectKey:
-    return ObjectKey(cache.key.namespace, cache.spec.stable.model_version)
+def _version_keys(cache: ModelCacheView) -> frozenset[ObjectKey]:
+    tracks = (cache.spec.stable, cache.spec.canary)
+    return frozenset(
+        ObjectKey(cache.key.namespace, track.model_version) for track in tracks if track is not None
+    )
 
 
 def _index_nodes(

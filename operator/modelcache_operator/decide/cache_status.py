@@ -9,7 +9,7 @@ from typing import Final
 
 from modelcache_api.conditions import Verdict, merge_conditions, truncate
 from modelcache_api.limits import MAX_FAILURES_SHOWN
-from modelcache_api.names import Condition, EntryState, Reason, Tier
+from modelcache_api.names import Condition, EntryState, Reason, Tier, Track
 from modelcache_api.quantities import format_bytes
 from modelcache_api.v1alpha1.model_cache import (
     CopiesStatus,
@@ -17,17 +17,28 @@ from modelcache_api.v1alpha1.model_cache import (
     ModelCacheStatus,
     TrackStatus,
 )
+from modelcache_api.v1alpha1.rollout import HeldVersion, TrafficStatus
 from modelcache_operator.decide.copies import Copy, CopyTally
+from modelcache_operator.decide.rollout import RolloutVerdict, Trouble
 from modelcache_operator.decide.shortage import Shortage
 from modelcache_operator.decide.withdrawal import describe_withdrawal
 from modelcache_operator.decide.world import ModelCacheView, ModelVersionView
 
-STABLE_TRACK: Final = "stable"
 _REASON_OF_STATE: Final = {
     EntryState.PENDING: Reason.WAITING,
     EntryState.DOWNLOADING: Reason.DOWNLOADING,
     EntryState.VERIFYING: Reason.VERIFYING,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class BesideFacts:
+    """The named canary, what was decided of it, and the versions that are held."""
+
+    canary: ModelVersionView | None = None
+    verdict: RolloutVerdict | None = None
+    is_resident: bool = False
+    held: tuple[HeldVersion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +50,7 @@ class CacheFacts:
     tally: CopyTally
     shortage: Shortage | None
     demanded: int = 0
+    beside: BesideFacts = BesideFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +67,17 @@ class _Outlook:
 def make_cache_status(facts: CacheFacts, now: datetime) -> ModelCacheStatus:
     """The whole status. Equal facts give an equal status, whatever `now` is."""
     cache, version, tally = facts.cache, facts.version, facts.tally
+    verdict = facts.beside.verdict
+    traffic = _make_traffic(verdict)
     size = version.status.size_bytes if version else None
     failures = tally.failures
     return ModelCacheStatus(
         observed_generation=cache.generation,
-        tracks=(_make_track(facts),),
+        tracks=_make_tracks(facts),
+        traffic=traffic,
+        traffic_summary=f"{traffic.stable}/{traffic.canary}" if traffic else None,
+        rollout=verdict.state if verdict else None,
+        held=facts.beside.held,
         copies=CopiesStatus(
             wanted=tally.wanted,
             placed=len(tally.copies),
@@ -76,17 +94,17 @@ def make_cache_status(facts: CacheFacts, now: datetime) -> ModelCacheStatus:
         failures_omitted=max(0, len(failures) - MAX_FAILURES_SHOWN),
         conditions=merge_conditions(
             cache.status.conditions,
-            _make_verdicts(_look_out(facts)),
+            (*_make_verdicts(_look_out(facts)), *_judge_canary(facts.beside)),
             generation=cache.generation,
             now=now,
         ),
     )
 
 
-def make_unreadable_status(cache: ModelCacheView, now: datetime) -> ModelCacheStatus:
-    """The status while the named version cannot be read: nothing is claimed, nothing taken back."""
+def make_unreadable_status(cache: ModelCacheView, name: str, now: datetime) -> ModelCacheStatus:
+    """The status while a version that is named cannot be read: nothing is claimed or taken back."""
     message = (
-        f"ModelVersion {cache.spec.stable.model_version} holds what this operator does not know, "
+        f"ModelVersion {name} holds what this operator does not know, "
         "and its copies are left as they are: upgrade the operator"
     )
     known = {Condition.READY: None, Condition.RECONCILING: False, Condition.STALLED: True}
@@ -97,21 +115,60 @@ def make_unreadable_status(cache: ModelCacheView, now: datetime) -> ModelCacheSt
     conditions = merge_conditions(
         cache.status.conditions, verdicts, generation=cache.generation, now=now
     )
-    update = {"observed_generation": cache.generation, "conditions": conditions}
+    kept = (item for item in cache.status.conditions if item.type not in known)
+    update = {"observed_generation": cache.generation, "conditions": (*conditions, *kept)}
     return cache.status.model_copy(update=update)
 
 
-def _make_track(facts: CacheFacts) -> TrackStatus:
-    name = facts.cache.spec.stable.model_version
-    if facts.version is None:
-        return TrackStatus(name=STABLE_TRACK, model_version=name)
-    status = facts.version.status
+def judge_canary_version(name: str, version: ModelVersionView | None) -> Trouble | None:
+    """Why the named canary cannot be held, or None."""
+    outlook = _judge_named(name, version)
+    return None if outlook is None else Trouble(outlook.reason, outlook.message)
+
+
+def _judge_canary(beside: BesideFacts) -> tuple[Verdict, ...]:
+    """Whether its copies are there, and where its weight stands."""
+    verdict = beside.verdict
+    if verdict is None:
+        return ()
+    state = verdict.state
+    counts = f"{state.copies_ready} of {state.copies}" if state else "none of the"
+    told = Reason.CANARY_RESIDENT if beside.is_resident else verdict.reason
+    if not beside.is_resident and told in {Reason.STEP_TAKEN, Reason.WEIGHT_REACHED}:
+        told = Reason.CANARY_LOADING
+    message = f"{counts} copies of the canary are verified"
+    return (
+        Verdict(Condition.CANARY_RESIDENT, beside.is_resident, told, message),
+        Verdict(
+            Condition.ROLLOUT_PROGRESSING, verdict.is_progressing, verdict.reason, verdict.message
+        ),
+    )
+
+
+def _make_traffic(verdict: RolloutVerdict | None) -> TrafficStatus | None:
+    if verdict is None:
+        return None
+    return TrafficStatus(stable=100 - verdict.weight, canary=verdict.weight)
+
+
+def _make_tracks(facts: CacheFacts) -> tuple[TrackStatus, ...]:
+    spec = facts.cache.spec
+    stable = _make_track(Track.STABLE, spec.stable.model_version, facts.version)
+    if spec.canary is None:
+        return (stable,)
+    return stable, _make_track(Track.CANARY, spec.canary.model_version, facts.beside.canary)
+
+
+def _make_track(track: Track, name: str, version: ModelVersionView | None) -> TrackStatus:
+    if version is None:
+        return TrackStatus(name=track, model_version=name)
+    status = version.status
     return TrackStatus(
-        name=STABLE_TRACK,
+        name=track,
         model_version=name,
-        uid=facts.version.uid,
+        uid=version.uid,
         content_digest=status.content_digest,
-        node_label_key=None if describe_withdrawal(facts.version) else status.node_label_key,
+        node_label_key=None if describe_withdrawal(version) else status.node_label_key,
     )
 
 
@@ -143,16 +200,20 @@ def _look_out(facts: CacheFacts) -> _Outlook:
 
 
 def _judge_version(facts: CacheFacts) -> _Outlook | None:
-    name = facts.cache.spec.stable.model_version
-    if facts.version is None:
+    return _judge_named(facts.cache.spec.stable.model_version, facts.version)
+
+
+def _judge_named(name: str, version: ModelVersionView | None) -> _Outlook | None:
+    """Why the version that a track names cannot be held, or None."""
+    if version is None:
         message = f"there is no ModelVersion {name} in this namespace: create it"
         return _Outlook(Reason.MODEL_VERSION_NOT_FOUND, message, is_stuck=True)
-    if withdrawal := describe_withdrawal(facts.version):
+    if withdrawal := describe_withdrawal(version):
         reason, why = withdrawal
         return _Outlook(reason, f"ModelVersion {name}: {why}", is_stuck=True)
-    if facts.version.status.source_digest is not None:
+    if version.status.source_digest is not None:
         return None
-    conditions = {item.type: item for item in facts.version.status.conditions}
+    conditions = {item.type: item for item in version.status.conditions}
     ready, stalled = conditions.get(Condition.READY), conditions.get(Condition.STALLED)
     why = f"{ready.reason}: {ready.message}" if ready else Reason.RESOLVING.value
     is_stuck = stalled is not None and stalled.status == "True"

@@ -7,12 +7,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_LABELS_PER_NODE
-from modelcache_api.names import Tier
+from modelcache_api.names import Tier, Track
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 from modelcache_operator.decide.node_book import NodeBook
 from modelcache_operator.decide.world import ModelVersionView, ObjectKey, PodView, Uid
 
-FindVersion = Callable[[ObjectKey], ModelVersionView | EntrySpec | None]
+# A ModelCache and which of its versions.
+Want = tuple[ObjectKey, Track]
+FindVersion = Callable[[Want], ModelVersionView | EntrySpec | None]
 FindTier = Callable[[ObjectKey], Tier]
 
 
@@ -25,6 +27,7 @@ class DemandedCopy:
 
     cache: ObjectKey
     version: ModelVersionView | EntrySpec
+    track: Track = Track.STABLE
     tier: Tier = Tier.DISK
 
     @property
@@ -32,10 +35,15 @@ class DemandedCopy:
         """The version's UID."""
         return Uid(self.version.uid)
 
+    @property
+    def want(self) -> Want:
+        """What pods ask for."""
+        return self.cache, self.track
+
 
 def choose_demands(
     pods: Iterable[PodView],
-    placed: AbstractSet[ObjectKey],
+    placed: AbstractSet[Want],
     find_version: FindVersion,
     find_tier: FindTier,
     book: NodeBook,
@@ -50,10 +58,10 @@ def choose_demands(
     held: set[Uid] = set(book.wanted)
     memory = _TierShelf(book)
     chosen: list[DemandedCopy] = []
-    for cache in _wishes(pods, placed):
+    for want in _wishes(pods, placed):
         if len(placed) + len(chosen) >= MAX_ENTRIES_PER_NODE:
             break
-        version = find_version(cache)
+        version = find_version(want)
         size = _size_of(version) if version is not None else None
         if version is None or size is None:
             continue
@@ -63,7 +71,9 @@ def choose_demands(
                 continue
             free -= size
             held.add(uid)
-        chosen.append(DemandedCopy(cache, version, memory.take(uid, size, find_tier(cache))))
+        cache, track = want
+        tier = memory.take(uid, size, find_tier(cache))
+        chosen.append(DemandedCopy(cache, version, track, tier))
     return tuple(chosen)
 
 
@@ -94,9 +104,14 @@ def _size_of(version: ModelVersionView | EntrySpec) -> int | None:
     return version.size_bytes if isinstance(version, EntrySpec) else version.status.size_bytes
 
 
-def _wishes(pods: Iterable[PodView], placed: AbstractSet[ObjectKey]) -> tuple[ObjectKey, ...]:
+def _wishes(pods: Iterable[PodView], placed: AbstractSet[Want]) -> tuple[Want, ...]:
     living = sorted(
-        (pod for pod in pods if not pod.is_over and pod.cache not in placed),
+        (pod for pod in pods if not pod.is_over and want_of(pod) not in placed),
         key=lambda pod: (pod.created_at, pod.uid),
     )
-    return tuple(dict.fromkeys(pod.cache for pod in living))
+    return tuple(dict.fromkeys(map(want_of, living)))
+
+
+def want_of(pod: PodView) -> Want:
+    """What a pod asks for: the stable version unless its label says canary."""
+    return pod.cache, Track.CANARY if pod.track == Track.CANARY else Track.STABLE

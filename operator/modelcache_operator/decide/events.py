@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from modelcache_api import names
-from modelcache_api.names import Condition, Reason
+from modelcache_api.names import Condition, Reason, Track
 from modelcache_api.v1alpha1.base import ConditionStatus
+from modelcache_api.v1alpha1.model_cache import ModelCacheStatus
 from modelcache_operator.decide.world import (
     CacheNodeView,
     ModelCacheView,
@@ -58,10 +59,14 @@ def version_events(
     return (*told, *(note for note in of_source if note.reason not in {n.reason for n in told}))
 
 
-def cache_events(cache: ModelCacheView, became: Sequence[ConditionStatus]) -> tuple[EventNote, ...]:
+def cache_events(cache: ModelCacheView, became: ModelCacheStatus) -> tuple[EventNote, ...]:
     """What to tell after a ModelCache's status has been written."""
     regarding = Regarding(names.KIND_MODEL_CACHE, cache.key.namespace, cache.key.name, cache.uid)
-    return _tell_transition(regarding, cache.status.conditions, became)
+    return (
+        *_tell_transition(regarding, cache.status.conditions, became.conditions),
+        *_tell_weight(regarding, cache.status, became),
+        *_tell_versions(regarding, cache.status, became),
+    )
 
 
 def node_events(
@@ -96,6 +101,43 @@ def _tell_transition(
         return ()
     is_warning = (new.status != "True" and not is_moving) or new.reason in _READY_BUT
     return (EventNote(regarding, is_warning, new.reason, new.message or new.reason),)
+
+
+def _tell_weight(
+    regarding: Regarding, was: ModelCacheStatus, became: ModelCacheStatus
+) -> tuple[EventNote, ...]:
+    """One Event if the weight moved, or if something else is said of the rollout."""
+    kind = Condition.ROLLOUT_PROGRESSING
+    old, new = find_condition(was.conditions, kind), find_condition(became.conditions, kind)
+    if new is None:
+        return ()
+    said_before = old is not None and (old.status, old.reason) == (new.status, new.reason)
+    if said_before and was.traffic == became.traffic:
+        return ()
+    return (EventNote(regarding, new.status != "True", new.reason, new.message),)
+
+
+def _tell_versions(
+    regarding: Regarding, was: ModelCacheStatus, became: ModelCacheStatus
+) -> Iterator[EventNote]:
+    """What was promoted, what is held from now on, and what is held no more."""
+    old, new = {track.name: track for track in was.tracks}, became.tracks
+    tried = old.get(Track.CANARY)
+    if tried is not None and tried.uid is not None and new and new[0].uid == tried.uid:
+        note = f"ModelVersion {tried.model_version} is stable now"
+        yield EventNote(regarding, is_warning=False, reason=Reason.PROMOTED, note=note)
+    before, after = {row.uid: row for row in was.held}, {row.uid: row for row in became.held}
+    for uid in sorted(after.keys() - before.keys()):
+        row = after[uid]
+        note = (
+            f"ModelVersion {row.model_version or uid} has left the spec: its bytes stay on "
+            f"{row.copies} nodes until {row.until.isoformat()}"
+        )
+        yield EventNote(regarding, is_warning=False, reason=Reason.HELD, note=note)
+    wanted = {track.uid for track in new}
+    for uid in sorted(before.keys() - after.keys() - wanted):
+        note = f"ModelVersion {before[uid].model_version or uid} is not held any more"
+        yield EventNote(regarding, is_warning=False, reason=Reason.HOLD_ENDED, note=note)
 
 
 def _tell_source(

@@ -82,10 +82,12 @@ def make_node_book(
     *,
     tiers: Mapping[Uid, Tier] | None = None,
     caches: int = 0,
+    yielding: frozenset[Uid] = frozenset(),
 ) -> NodeBook:
     """The book of a node on which that many ModelCaches have placed versions of these sizes.
 
-    `tiers` says in which tier each is wanted; without a word it is the disk.
+    `tiers` says in which tier each is wanted; without a word it is the disk. `yielding` are
+    versions that may be given up, though the node has perhaps not been told yet.
     """
     if cache_node is None or cache_node.spec.node_uid != node.uid:
         booked = sum(sizes.values())
@@ -93,7 +95,7 @@ def make_node_book(
     disk = next((tier for tier in cache_node.status.tiers if tier.name is Tier.DISK), None)
     reported = {Uid(entry.uid): entry for entry in cache_node.status.entries}
     wanted = {uid: 0 if _is_evicted(reported, uid) else size for uid, size in sizes.items()}
-    given_up = {Uid(entry.uid) for entry in cache_node.spec.entries if entry.evictable}
+    given_up = {Uid(entry.uid) for entry in cache_node.spec.entries if entry.evictable} | yielding
     return NodeBook(
         node=node,
         liveness=liveness,

@@ -142,6 +142,7 @@ class PodView:
     created_at: str = ""
     is_gated: bool = False
     is_over: bool = False
+    is_ready: bool = False
     constraints: PodConstraints | None = None
 
 

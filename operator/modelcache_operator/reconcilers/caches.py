@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from modelcache_api.v1alpha1.model_cache import ModelCacheStatus
 from modelcache_operator.assignments import Assignment
 from modelcache_operator.decide.cache_node_spec import choose_evictable
 from modelcache_operator.decide.cache_status import (
+    BesideFacts,
     CacheFacts,
     make_cache_status,
     make_unreadable_status,
 )
+from modelcache_operator.decide.canary import describe_standstill, stand_still
 from modelcache_operator.decide.copies import CopyTally, tally_copies
 from modelcache_operator.decide.eligibility import Demand
 from modelcache_operator.decide.events import cache_events
@@ -22,13 +24,24 @@ from modelcache_operator.decide.stuck import (
     note_stuck,
     seconds_until_movable,
 )
-from modelcache_operator.decide.world import ModelCacheView, ModelVersionView, ObjectKey
-from modelcache_operator.held_version import find_held_version, find_named_version
+from modelcache_operator.decide.world import (
+    ModelCacheView,
+    ModelVersionView,
+    NodeName,
+    ObjectKey,
+)
+from modelcache_operator.held_version import (
+    find_held_version,
+    find_named_canary,
+    find_named_version,
+    find_unreadable_name,
+)
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.clock import Clock
 from modelcache_operator.ports.cluster import ClusterWriter
 from modelcache_operator.ports.telling import EventSink
 from modelcache_operator.ports.world import ObservedWorld
+from modelcache_operator.rolling import NO_COPIES, Roller
 from modelcache_operator.routing import Router
 from modelcache_operator.workqueue import Requeue
 
@@ -43,6 +56,7 @@ class CacheReconciler:
     writer: ClusterWriter
     events: EventSink
     clock: Clock
+    roller: Roller
 
     async def reconcile(self, key: ObjectKey) -> Requeue:
         """Safe to call at any time, any number of times."""
@@ -52,83 +66,112 @@ class CacheReconciler:
         if cache is None or cache.is_deleted:
             self._release(key)
             return Requeue()
-        status = self._decide(cache)
+        status, look_again = self._decide(cache)
         if await self.writer.put_cache_status(cache, status):
-            self.events.publish(cache_events(cache, status.conditions))
-        placed = self.memory.assignments.of(key)
-        if placed is None:
-            return Requeue()
-        return Requeue(seconds_until_movable(placed.stuck_since, self.clock.monotonic()))
+            self.events.publish(cache_events(cache, status))
+            if status.traffic != cache.status.traffic:
+                self.router.on_nodes_reassigned(self._nodes_of(key), frees_room=False)
+        return Requeue(look_again)
 
-    def _decide(self, cache: ModelCacheView) -> ModelCacheStatus:
-        unreadable, now = self.world.unreadable, self.clock.now()
-        if unreadable.has_version(ObjectKey(cache.key.namespace, cache.spec.stable.model_version)):
-            return make_unreadable_status(cache, now)
-        assignments = self.memory.assignments
+    def _decide(self, cache: ModelCacheView) -> tuple[ModelCacheStatus, float | None]:
+        now, assignments = self.clock.now(), self.memory.assignments
+        if name := find_unreadable_name(cache, self.world):
+            return make_unreadable_status(cache, name, now), None
         named = find_named_version(cache, self.world)
-        if held := find_held_version(cache.key, self.world, assignments):
-            return make_cache_status(self._place(cache, named, held), now)
+        stable = find_held_version(cache.key, self.world, assignments)
         placed = assignments.of(cache.key)
-        if placed is None or placed.version not in unreadable.versions:
-            self._release(cache.key)
-        return make_cache_status(self._hold_nothing(cache, named), now)
+        is_unknown = placed is not None and placed.version in self.world.unreadable.versions
+        if stable is not None:
+            facts, look_again = self._place(cache, named, stable)
+        elif is_unknown:
+            facts, look_again = self._hold_nothing(cache, named), None
+        else:
+            facts, look_again = self._hold_what_is_there(cache, named)
+        return make_cache_status(facts, now), look_again
+
+    def _nodes_of(self, key: ObjectKey) -> frozenset[NodeName]:
+        placed = self.memory.assignments.of(key)
+        return (placed.everywhere if placed else frozenset()) | self.memory.demands.nodes_of(key)
 
     def _release(self, key: ObjectKey) -> None:
         self.memory.unsatisfied.discard(key)
+        self.roller.times.forget(key)
         nodes = self.memory.assignments.drop(key)
         self.router.on_nodes_reassigned(nodes, frees_room=True)
 
+    def _put(self, key: ObjectKey, before: Assignment, new: Assignment) -> None:
+        changed = self.memory.assignments.put(key, new)
+        frees_room = not (before.nodes <= new.nodes and before.evictable >= new.evictable)
+        frees_room |= not before.everywhere <= new.everywhere or before.held != new.held
+        frees_room |= before.tier.speed > new.tier.speed or not before.slower >= new.slower
+        self.router.on_nodes_reassigned(changed, frees_room=frees_room)
+
     def _place(
-        self, cache: ModelCacheView, named: ModelVersionView | None, held: ModelVersionView
-    ) -> CacheFacts:
+        self, cache: ModelCacheView, named: ModelVersionView | None, stable: ModelVersionView
+    ) -> tuple[CacheFacts, float | None]:
         # No await from here to the last line: two decisions must not promise the same room.
-        assignments = self.memory.assignments
-        before = assignments.of(cache.key) or Assignment(held.uid)
+        found = self.memory.assignments.of(cache.key) or Assignment(stable.uid)
         now = stuck_since = self.clock.monotonic()
-        if before.version != held.uid:
-            before = self._begin_version(cache, held, before)
+        if found.version != stable.uid:
             # What does not fit has not begun: it need not wait before it moves.
             stuck_since -= PATIENCE_SECONDS
+        before = self.roller.turn(cache, stable, found)
+        self._put(cache.key, found, before)
         books = self.memory.books.all()
-        size, tier = held.status.size_bytes or 0, cache.spec.tier
-        demand = Demand(held.uid, size, cache.spec.placement, tier)
+        placement, is_still = cache.spec.placement, self.roller.is_under_way(cache, before)
+        if is_still:
+            placement = stand_still(placement, before.nodes, books)
+        size, tier = stable.status.size_bytes or 0, cache.spec.tier
+        demand = Demand(stable.uid, size, placement, tier)
         stuck = note_stuck(before.stuck_since, demand, before.nodes, books, stuck_since)
-        trouble = Trouble(choose_movable(stuck, demand, books, now), before.left)
-        plan = place(cache.uid, demand, before.nodes, books, trouble)
+        movable = frozenset() if is_still else choose_movable(stuck, demand, books, now)
+        plan = place(cache.uid, demand, before.nodes, books, Trouble(movable, before.left))
+        wanted, shortage = _count_wanted(cache, plan), plan.shortage
+        if is_still and shortage is None and len(plan.live) < wanted:
+            shortage = describe_standstill(len(plan.live), wanted)
         evictable = choose_evictable(
             cache.uid,
-            held.uid,
+            stable.uid,
             plan.live,
             min_ready=cache.spec.placement.min_ready,
             evictable_now=before.evictable,
             books=books,
         )
-        new = Assignment(
-            held.uid,
-            plan.nodes,
-            evictable,
-            tier,
-            plan.slower,
+        new = replace(
+            before,
+            nodes=plan.nodes,
+            evictable=evictable,
+            tier=tier,
+            slower=plan.slower,
             stuck_since={name: since for name, since in stuck.items() if name in plan.nodes},
             left=before.left | plan.left,
         )
-        changed = assignments.put(cache.key, new)
+        self._put(cache.key, before, new)
         self._remember_shortage(cache, plan, new)
-        tally = tally_copies(held.uid, plan.live, plan.wanted, books, tier)
-        frees_room = not (before.nodes <= plan.nodes and before.evictable >= evictable)
-        frees_room |= before.tier.speed > tier.speed or not before.slower >= plan.slower
-        self.router.on_nodes_reassigned(changed, frees_room=frees_room)
-        demanded = len(self.memory.demands.nodes_of(cache.key))
-        return CacheFacts(cache, named, tally, plan.shortage, demanded)
+        tally = tally_copies(stable.uid, plan.live, wanted, books, tier)
+        beside, look_again = self._place_beside(cache, new, tally.ready)
+        movable_in = seconds_until_movable(new.stuck_since, now)
+        facts = CacheFacts(cache, named, tally, shortage, self._count_demanded(cache.key), beside)
+        return facts, _first(movable_in, look_again)
 
-    def _begin_version(
-        self, cache: ModelCacheView, held: ModelVersionView, before: Assignment
-    ) -> Assignment:
-        """The nodes as they are, booked for the new version instead of the old one."""
-        begun = Assignment(held.uid, before.nodes, tier=before.tier, slower=before.slower)
-        changed = self.memory.assignments.put(cache.key, begun)
-        self.router.on_nodes_reassigned(changed, frees_room=True)
-        return begun
+    def _place_beside(
+        self, cache: ModelCacheView, before: Assignment, stable_ready: int
+    ) -> tuple[BesideFacts, float | None]:
+        """Canary and held versions, once the stable one has its nodes."""
+        roller = self.roller
+        new, copies = roller.place_canary(cache, roller.hold(cache, before))
+        if roller.is_under_way(cache, new):
+            new = replace(new, evictable=frozenset())
+        self._put(cache.key, before, new)
+        if copies.shortage is not None:
+            self.memory.unsatisfied.add(cache.key)
+        verdict = roller.decide(cache, copies, stable_ready, has_stable=bool(new.nodes))
+        return BesideFacts(
+            canary=find_named_canary(cache, self.world),
+            verdict=verdict,
+            is_resident=copies.is_resident,
+            held=roller.report(cache, new),
+        ), _first(verdict.look_again if verdict else None, roller.look_again(cache, new))
 
     def _remember_shortage(
         self, cache: ModelCacheView, plan: PlacementPlan, placed: Assignment
@@ -139,8 +182,39 @@ class CacheReconciler:
         else:
             self.memory.unsatisfied.discard(cache.key)
 
+    def _hold_what_is_there(
+        self, cache: ModelCacheView, named: ModelVersionView | None
+    ) -> tuple[CacheFacts, float | None]:
+        """No stable version may be held: what is on nodes stays for a while, and nothing comes."""
+        facts = self._hold_nothing(cache, named)
+        found = self.memory.assignments.of(cache.key)
+        if found is None:
+            return facts, None
+        new = self.roller.turn(cache, None, found)
+        if not new.held:
+            self._release(cache.key)
+            return facts, None
+        self._put(cache.key, found, new)
+        beside = replace(facts.beside, held=self.roller.report(cache, new))
+        return replace(facts, beside=beside), self.roller.look_again(cache, new)
+
     def _hold_nothing(self, cache: ModelCacheView, named: ModelVersionView | None) -> CacheFacts:
         copies = cache.spec.placement.copies
         wanted = copies if isinstance(copies, int) else 0
-        demanded = len(self.memory.demands.nodes_of(cache.key))
-        return CacheFacts(cache, named, CopyTally(wanted, (), cache.spec.tier), None, demanded)
+        verdict = self.roller.decide(cache, NO_COPIES, 0, has_stable=False)
+        beside = BesideFacts(find_named_canary(cache, self.world), verdict)
+        demanded = self._count_demanded(cache.key)
+        nothing = CopyTally(wanted, (), cache.spec.tier)
+        return CacheFacts(cache, named, nothing, None, demanded, beside)
+
+    def _count_demanded(self, key: ObjectKey) -> int:
+        return len(self.memory.demands.nodes_of(key))
+
+
+def _count_wanted(cache: ModelCacheView, plan: PlacementPlan) -> int:
+    copies = cache.spec.placement.copies
+    return copies if isinstance(copies, int) else plan.wanted
+
+
+def _first(*seconds: float | None) -> float | None:
+    return min((one for one in seconds if one is not None), default=None)

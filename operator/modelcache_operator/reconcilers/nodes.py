@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE
-from modelcache_api.names import Tier
+from modelcache_api.names import Tier, Track
 from modelcache_api.v1alpha1.cache_node import EntrySpec
-from modelcache_operator.decide.cache_node_spec import PlacedCopy, make_cache_node_spec
-from modelcache_operator.decide.demand import DemandedCopy, choose_demands
+from modelcache_operator.decide.cache_node_spec import (
+    CacheTracks,
+    PlacedCopy,
+    make_cache_node_spec,
+)
+from modelcache_operator.decide.demand import DemandedCopy, Want, choose_demands
 from modelcache_operator.decide.events import node_events
 from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.node_status import labels_to_remove, make_node_conditions
@@ -21,7 +25,11 @@ from modelcache_operator.decide.world import (
     ObjectKey,
     Uid,
 )
-from modelcache_operator.held_version import find_held_version, is_unreadable
+from modelcache_operator.held_version import (
+    find_canary_weight,
+    find_wanted_version,
+    is_unreadable,
+)
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.clock import Clock
 from modelcache_operator.ports.cluster import ClusterWriter
@@ -68,7 +76,7 @@ class NodeReconciler:
         if cache_node is not None and (held := self.memory.read_back(cache_node)):
             self.router.on_read_back(name, held)
         copies, demands = self._copies_on(name, cache_node), self._demands_on(name, cache_node)
-        spec = make_cache_node_spec(node.uid, copies, demands)
+        spec = make_cache_node_spec(node.uid, copies, demands, self._tracks_on(name))
         if (placed := len(self.memory.assignments.on(name))) > MAX_ENTRIES_PER_NODE:
             _log.error("%d ModelCaches are placed on node %s: not all are written", placed, name)
         await self.writer.put_cache_node(node, cache_node, spec)
@@ -85,23 +93,33 @@ class NodeReconciler:
         if book is not None and pods:
             demands = choose_demands(
                 pods,
-                self.memory.assignments.on(name),
-                lambda key: self._demanded_version(name, key, present),
+                self._placed_on(name),
+                lambda want: self._demanded_version(name, want, present),
                 self._tier_of,
                 book,
             )
-        changed = self.memory.demands.put(name, {one.cache: one.uid for one in demands})
+        changed = self.memory.demands.put(name, {one.want: one.uid for one in demands})
         self.router.on_demand(changed)
         return demands
 
+    def _placed_on(self, name: NodeName) -> frozenset[Want]:
+        """What pods find here without asking."""
+        assignments = self.memory.assignments
+        placed = {(key, Track.STABLE) for key in assignments.placed_on(name)}
+        for key in assignments.on(name):
+            assignment = assignments.of(key)
+            if assignment is not None and assignment.canary and name in assignment.canary.nodes:
+                placed.add((key, Track.CANARY))
+        return frozenset(placed)
+
     def _demanded_version(
-        self, name: NodeName, key: ObjectKey, present: CacheNodeView | None
+        self, name: NodeName, want: Want, present: CacheNodeView | None
     ) -> ModelVersionView | EntrySpec | None:
         """What pods read; while that cannot be known, what is held for them already."""
-        if held := find_held_version(key, self.world, self.memory.assignments):
+        if held := find_wanted_version(want, self.world, self.memory.assignments):
             return held
-        uid = self.memory.demands.on(name).get(key)
-        if uid is None or not is_unreadable(key, uid, self.world):
+        uid = self.memory.demands.on(name).get(want)
+        if uid is None or not is_unreadable(want[0], uid, self.world):
             return None
         return self._version_on(uid, present)
 
@@ -135,16 +153,29 @@ class NodeReconciler:
             assignment = assignments.of(key)
             if assignment is None:
                 continue
-            version = self._version_on(assignment.version, present)
-            if version is not None:
-                may_be_evicted = name in assignment.evictable
-                yield PlacedCopy(key, version, may_be_evicted, assignment.tier_on(name))
+            tier = assignment.tier_on(name)
+            for role, uid, may_be_evicted in assignment.copies_on(name):
+                version = self._version_on(uid, present)
+                if version is not None:
+                    yield PlacedCopy(key, version, may_be_evicted, role, tier)
+
+    def _tracks_on(self, name: NodeName) -> dict[ObjectKey, CacheTracks]:
+        """Which version is stable, and the weight in force, as the status that was written says."""
+        assignments = self.memory.assignments
+        tracks: dict[ObjectKey, CacheTracks] = {}
+        for key in assignments.on(name) | {key for key, _ in self.memory.demands.on(name)}:
+            assignment, cache = assignments.of(key), self.world.model_cache(key)
+            if assignment is not None:
+                tracks[key] = CacheTracks(
+                    assignment.version, find_canary_weight(cache, assignment.canary_version)
+                )
+        return tracks
 
     def _version_on(
         self, uid: Uid, present: CacheNodeView | None
     ) -> ModelVersionView | EntrySpec | None:
-        """The version; the node's entry of it if it cannot be read."""
+        """The version; the node's entry of it if it is gone, or cannot be read."""
         version = self.world.model_version(uid)
-        if version is None and present is not None and uid in self.world.unreadable.versions:
+        if version is None and present is not None:
             return present.spec.find_entry(uid)
         return version

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from modelcache_operator.decide.demand import want_of
 from modelcache_operator.decide.gates import GateFacts, gate_event, judge_gate, missing_cache_event
 from modelcache_operator.decide.node_book import NodeBook
 from modelcache_operator.decide.world import ObjectKey, PodView, Uid
-from modelcache_operator.held_version import find_held_version
+from modelcache_operator.held_version import find_wanted_version
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.clock import Clock
 from modelcache_operator.ports.cluster import ClusterWriter
@@ -54,7 +55,7 @@ class PodReconciler:
         return self.world.model_cache(cache) is None and not self.world.unreadable.has_cache(cache)
 
     def _gather(self, pod: PodView) -> GateFacts:
-        version = find_held_version(pod.cache, self.world, self.memory.assignments)
+        version = find_wanted_version(want_of(pod), self.world, self.memory.assignments)
         _, seen_at = self._seen_at[pod.key]
         return GateFacts(
             pod=pod,

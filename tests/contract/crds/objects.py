@@ -104,6 +104,15 @@ FULL: dict[str, Object] = {
     "ModelCache": {
         "spec": {
             "stable": {"modelVersion": "minilm-v1"},
+            "canary": {"modelVersion": "minilm-v2", "weight": 50},
+            "rollout": {
+                "steps": [25],
+                "interval": "10m",
+                "onFailure": "Rollback",
+                "holdFor": "2h",
+                "deadline": "48h",
+                "residency": "Proportional",
+            },
             "tier": "Host",
             "placement": {
                 "copies": 2,
@@ -128,6 +137,30 @@ FULL: dict[str, Object] = {
                     "uid": "u1",
                     "contentDigest": DIGEST,
                     "nodeLabelKey": "cache.modelcache.io/minilm-0123456789abcdef",
+                }
+            ],
+            "traffic": {"stable": 95, "canary": 5},
+            "trafficSummary": "95/5",
+            "rollout": {
+                "canaryUid": "u2",
+                "modelVersion": "minilm-v2",
+                "aim": 50,
+                "startedAt": NOW,
+                "movedAt": NOW,
+                "ended": "CanaryExpired",
+                "endedMessage": "Too late.",
+                "copies": 2,
+                "copiesReady": 2,
+                "extraBytes": 182_000_000,
+            },
+            "held": [
+                {
+                    "uid": "u0",
+                    "modelVersion": "minilm-v0",
+                    "digest": DIGEST,
+                    "until": NOW,
+                    "copies": 2,
+                    "pods": 1,
                 }
             ],
             "copies": {
@@ -170,6 +203,9 @@ FULL: dict[str, Object] = {
                     "name": "minilm",
                     "stableUid": "v1",
                     "origin": "Placement",
+                    "canaryUid": "v2",
+                    "canaryWeight": 5,
+                    "heldUids": ["v0"],
                 }
             ],
         },

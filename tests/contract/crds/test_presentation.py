@@ -18,8 +18,19 @@ VIEWS = [
     ),
     pytest.param(
         "ModelCache",
-        ["NAME", "STABLE", "COPIES", "TIER", "SIZE", "PROGRESS", "STATUS", "AGE"],
-        ["minilm-v1", "1/2", "Host", "87Mi", "70%", "Resolved"],
+        [
+            "NAME",
+            "STABLE",
+            "CANARY",
+            "TRAFFIC",
+            "COPIES",
+            "TIER",
+            "SIZE",
+            "PROGRESS",
+            "STATUS",
+            "AGE",
+        ],
+        ["minilm-v1", "minilm-v2", "95/5", "1/2", "Host", "87Mi", "70%", "Resolved"],
         id="ModelCache",
     ),
     pytest.param(

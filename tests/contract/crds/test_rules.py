@@ -36,6 +36,11 @@ COPIES = ("spec", "placement", "copies")
 MIN_READY = ("spec", "placement", "minReady")
 SELECTOR = ("spec", "placement", "nodeSelector")
 TOLERATIONS = ("spec", "placement", "tolerations")
+CANARY = ("spec", "canary", "modelVersion")
+STEPS = ("spec", "rollout", "steps")
+HOLD_FOR = ("spec", "rollout", "holdFor")
+STEP_INTERVAL = ("spec", "rollout", "interval")
+DEADLINE = ("spec", "rollout", "deadline")
 OTHER_DIGEST = "sha256:" + "f" * 64
 LONG_LABEL = "a" * 63
 
@@ -59,6 +64,12 @@ ACCEPTED = [
     pytest.param(CACHE, SELECTOR, {LONG_LABEL: LONG_LABEL}, id="the longest label"),
     pytest.param(CACHE, SELECTOR, {f"{'a' * 253}/{LONG_LABEL}": ""}, id="the longest prefix"),
     pytest.param(CACHE, TOLERATIONS, [{"operator": "Exists"}], id="everything tolerated"),
+    pytest.param(CACHE, STEPS, [1, 5, 25, 100], id="ascending steps"),
+    pytest.param(CACHE, STEPS, [], id="no steps"),
+    pytest.param(CACHE, HOLD_FOR, "10s", id="the shortest hold"),
+    pytest.param(CACHE, DEADLINE, "720h", id="the longest deadline"),
+    pytest.param(CACHE, STEP_INTERVAL, "90m", id="an interval in minutes"),
+    pytest.param(CACHE, ("spec", "canary", "weight"), 0, id="a canary without traffic"),
     pytest.param(CACHE, TOLERATIONS, [{"key": "gpu"}], id="Equal to nothing"),
     pytest.param(CACHE, TOLERATIONS, [{"key": "a.b/c", "operator": "Exists"}], id="any value"),
 ]
@@ -98,6 +109,14 @@ REFUSED = [
     pytest.param(CACHE, SELECTOR, {"k": "a b"}, "at most 63", id="no label value"),
     pytest.param(CACHE, SELECTOR, {"k": "-a"}, "at most 63", id="a value that begins badly"),
     pytest.param(CACHE, TOLERATIONS, [{"value": "x"}], "needs operator Exists", id="no key"),
+    pytest.param(CACHE, STEPS, [25, 5], "must ascend", id="descending steps"),
+    pytest.param(CACHE, STEPS, [5, 5], "must ascend", id="a step twice"),
+    pytest.param(CACHE, HOLD_FOR, "1d", "whole number of s, m or h", id="a hold in days"),
+    pytest.param(CACHE, HOLD_FOR, "9s", "from 10s to 720h", id="too short a hold"),
+    pytest.param(CACHE, DEADLINE, "721h", "from 10s to 720h", id="too long a deadline"),
+    pytest.param(CACHE, STEP_INTERVAL, "5", "whole number of s, m or h", id="a bare number"),
+    pytest.param(CACHE, CANARY, "minilm-v1", "must not be stable.modelVersion", id="no canary"),
+    pytest.param(CACHE, CANARY, "Minilm V2", "name of an object", id="no name of a canary"),
     pytest.param(
         CACHE,
         TOLERATIONS,

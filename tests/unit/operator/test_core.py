@@ -499,10 +499,15 @@ def test_a_new_leader_lets_an_old_refusal_stand_until_it_knows_better():
     assert stage.world.sources.listed == ["m1", "m1"]
 
 
-def test_a_version_that_vanishes_takes_its_entries_along_and_comes_back(stage):
+def test_a_version_that_vanishes_is_held_for_a_while_and_another_takes_its_place(stage):
+    before = stage.holders()
     stage.world.hide(stage.version())
     stage.settle()
     assert stage.ready(stage.cache()) == ("False", Reason.MODEL_VERSION_NOT_FOUND)
+    assert stage.holders() == before
+    stage.pass_time(3700)
+    stage.core.router.look_at_everything()
+    stage.settle()
     assert stage.holders() == set()
     stage.world.add_version("m1", uid="uid-again")
     stage.settle()
@@ -524,7 +529,11 @@ def test_a_new_version_replaces_the_old_one_on_the_same_nodes_once_it_is_resolve
     stage.world.clock.seconds += 10
     stage.core.router.look_at_everything()
     stage.settle()
-    assert stage.holders("uid-m2") == before
+    assert stage.holders("uid-m2") == stage.holders() == before
+    assert stage.cache().status.held[0].uid == "uid-m1"
+    stage.pass_time(3700)
+    stage.core.router.look_at_everything()
+    stage.settle()
     assert stage.holders() == set()
 
 

@@ -45,6 +45,34 @@ def test_a_cached_version_is_shown_to_the_pods_of_its_namespace():
     assert (found.filling.uid, found.cache, found.size_bytes) == ("a", "search/minilm", 1000)
 
 
+BOTH = CACHES[0].model_copy(update={"canary_uid": "b", "canary_weight": 5})
+
+
+@pytest.mark.parametrize(
+    ("track", "ref", "uid"),
+    [
+        pytest.param("", BOTH, "a", id="stable without a word"),
+        pytest.param("stable", BOTH, "a", id="stable by name"),
+        pytest.param("canary", BOTH, "b", id="the canary"),
+        pytest.param("green", BOTH, "a", id="stable for any other word"),
+        pytest.param("canary", CACHES[0], None, id="no canary here: it waits"),
+    ],
+)
+def test_the_track_chooses_the_version(track, ref, uid):
+    assert only(replace(VOLUME, track=track), (ref,)).uid == uid
+
+
+def test_a_pod_of_the_canary_hears_that_there_is_none():
+    found = view(replace(VOLUME, track="canary"))
+    assert found.state is VolumeState.WAITING
+    assert "a canary of ModelCache search/minilm" in found.message
+
+
+def test_what_a_volume_shows_outlives_the_rollout():
+    shown = replace(SHOWN, track="canary")
+    assert only(shown).uid == "old"
+
+
 @pytest.mark.parametrize(
     ("state", "told"),
     [

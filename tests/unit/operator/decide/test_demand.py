@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import GIB, make_book, make_pod_view, make_version
-from modelcache_api.names import Tier
+from modelcache_api.names import Tier, Track
 from modelcache_operator.decide.demand import choose_demands
 from modelcache_operator.decide.world import ObjectKey
 
@@ -18,8 +18,9 @@ VERSIONS = {
 
 def choose_copies(*pods, placed=frozenset(), versions=None, tier=Tier.DISK, **book):
     known = VERSIONS if versions is None else versions
+    here = frozenset((key, Track.STABLE) for key in placed)
     return choose_demands(
-        pods, frozenset(placed), known.get, lambda _cache: tier, make_book(**book)
+        pods, here, lambda want: known.get(want[0]), lambda _cache: tier, make_book(**book)
     )
 
 

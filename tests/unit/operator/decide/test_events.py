@@ -4,6 +4,7 @@ import pytest
 
 from builders import make_cache, make_cache_node, make_condition, make_version
 from modelcache_api.names import Condition, Reason
+from modelcache_api.v1alpha1.model_cache import ModelCacheStatus
 from modelcache_operator.decide.events import cache_events, node_events, version_events
 
 
@@ -12,7 +13,8 @@ def moving(flag: bool):
 
 
 def told(was, became, *, is_moving=False):
-    return cache_events(make_cache(conditions=was), (*became, moving(is_moving)))
+    status = ModelCacheStatus(conditions=(*became, moving(is_moving)))
+    return cache_events(make_cache(conditions=was), status)
 
 
 CACHED = make_condition(Reason.CACHED, message="2 verified copies")

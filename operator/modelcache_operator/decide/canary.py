@@ -1,0 +1,166 @@
+"""On which nodes a canary is held beside the stable version. Extra bytes first. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from modelcache_api.limits import MAX_LABELS_PER_NODE
+from modelcache_api.names import EntryState, Reason
+from modelcache_api.quantities import format_bytes
+from modelcache_api.v1alpha1.model_cache import ModelCacheSpec, Placement
+from modelcache_api.v1alpha1.rollout import Residency
+from modelcache_operator.decide.node_book import NodeBook
+from modelcache_operator.decide.placement import Books, tie_break
+from modelcache_operator.decide.rollout import DEFAULT_ROLLOUT, CanaryCopies, Trouble, next_weight
+from modelcache_operator.decide.shortage import Shortage
+from modelcache_operator.decide.world import NodeName, Uid
+
+_PERCENT: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryPlan:
+    """Where the canary belongs, and what its copies there look like."""
+
+    nodes: frozenset[NodeName]
+    copies: CanaryCopies
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryWish:
+    """A canary, beside which stable version, and at which weight it is now.
+
+    `present` are the nodes that were chosen for it before.
+    """
+
+    cache: Uid
+    spec: ModelCacheSpec
+    version: Uid
+    size_bytes: int
+    stable_version: Uid
+    stable: frozenset[NodeName]
+    present: frozenset[NodeName] = frozenset()
+    weight: int = 0
+    has_ended: bool = False
+
+
+def place_canary(wish: CanaryWish, books: Books) -> CanaryPlan:
+    """The nodes, of those of the stable version: all of them, or as many as the weight asks for.
+
+    `present` are those that were chosen before: they stay, in as far as they are wanted. Unless
+    all others have room, none of them is chosen, so that not a byte is read for a canary that
+    cannot be whole. A copy that was given up leaves, and may come anew in another round; once the
+    rollout has ended no copy comes any more.
+    """
+    live = frozenset(name for name in wish.stable if books[name].has_live_agent)
+    usable = frozenset(name for name in live if not _is_evicted(wish.version, books[name]))
+    if wish.has_ended:
+        usable &= wish.present
+    wanted = _choose(wish, usable, books)
+    kept = wanted & wish.present
+    short = frozenset(name for name in wanted - kept if not _has_room(wish, books[name]))
+    lost = (wish.present & wish.stable) - live
+    nodes = (kept if short else wanted) | lost
+    copies = CanaryCopies(
+        wanted=len(wanted) if wish.has_ended else _count(wish, len(live)),
+        ready=sum(books[name].has_verified(wish.version) for name in nodes - lost),
+        size_bytes=wish.size_bytes,
+        shortage=_describe_shortage(wish, short, len(wanted), books) if short else None,
+        trouble=_find_trouble(wish.version, nodes - lost, books),
+    )
+    return CanaryPlan(nodes, copies)
+
+
+def _count(wish: CanaryWish, live: int) -> int:
+    """Copies that are wanted, of the nodes that there are."""
+    policy, copies = wish.spec.rollout or DEFAULT_ROLLOUT, wish.spec.placement.copies
+    if policy.residency is Residency.FULL:
+        return live
+    share = max(wish.weight, next_weight(wish.spec, wish.weight))
+    of = copies if isinstance(copies, int) else live
+    return min(live, max(1, -(-share * of // _PERCENT)))
+
+
+def _choose(wish: CanaryWish, live: frozenset[NodeName], books: Books) -> frozenset[NodeName]:
+    """Verified copies first, then those that are on their way, then by a stable order."""
+
+    def worth(name: NodeName) -> tuple[bool, bool, str]:
+        is_verified = name in wish.present and books[name].has_verified(wish.version)
+        return not is_verified, name not in wish.present, tie_break(wish.cache, name)
+
+    return frozenset(sorted(live, key=worth)[: _count(wish, len(live))])
+
+
+def _is_evicted(version: Uid, book: NodeBook) -> bool:
+    entry = book.reported.get(version)
+    return entry is not None and entry.state is EntryState.EVICTED
+
+
+def _has_room(wish: CanaryWish, book: NodeBook) -> bool:
+    """What others may give up counts, what the stable version holds does not."""
+    version, stable = wish.version, wish.stable_version
+    if book.wants(version) or book.has_verified(version):
+        return True
+    if book.capacity_bytes is None or len(book.wanted) >= MAX_LABELS_PER_NODE:
+        return False
+    own = book.wanted.get(stable, 0) if stable in book.evictable else 0
+    return book.free_bytes(version) + book.evictable_bytes(version) - own >= wish.size_bytes
+
+
+def stand_still(placement: Placement, assigned: Iterable[NodeName], books: Books) -> Placement:
+    """The placement while a rollout is under way: new nodes come only below `minReady`."""
+    live = sum(name in books and books[name].has_live_agent for name in assigned)
+    wanted = max(live, placement.min_ready)
+    copies = placement.copies
+    return placement.model_copy(
+        update={"copies": min(wanted, copies) if isinstance(copies, int) else wanted}
+    )
+
+
+def describe_standstill(placed: int, wanted: int) -> Shortage:
+    """Why copies are missing that nodes could hold."""
+    message = (
+        f"{placed} of {wanted} copies have a node; a rollout is under way, and other nodes are "
+        "taken only below minReady: promote or remove the canary"
+    )
+    return Shortage(Reason.ROLLOUT_UNDER_WAY, message)
+
+
+def _describe_shortage(
+    wish: CanaryWish, short: Iterable[NodeName], wanted: int, books: Books
+) -> Shortage:
+    """The arithmetic of the fullest node."""
+    names = sorted(short)
+    room = {name: books[name].free_bytes(wish.version) for name in names}
+    worst = min(names, key=lambda name: (room[name], name))
+    book = books[worst]
+    message = (
+        f"the canary needs {format_bytes(wish.size_bytes)} beside the stable version on each of "
+        f"{wanted} nodes, {format_bytes(wanted * wish.size_bytes)} in all; {len(names)} of them "
+        f"lack room, the fullest is {worst}: {format_bytes(max(0, room[worst]))} free, "
+        f"{format_bytes(book.booked_bytes)} booked of {format_bytes(book.capacity_bytes or 0)}. "
+        "Stable is not touched: free space, or set rollout.residency to Proportional"
+    )
+    return Shortage(Reason.CANARY_DOES_NOT_FIT, message)
+
+
+def _find_trouble(version: Uid, nodes: Iterable[NodeName], books: Books) -> Trouble | None:
+    """Why copies have failed: the most frequent reason, and the first node's sentence."""
+    entries = {name: books[name].reported.get(version) for name in sorted(nodes)}
+    failed = {
+        name: entry
+        for name, entry in entries.items()
+        if entry is not None and entry.state is EntryState.FAILED
+    }
+    if not failed:
+        return None
+    known = {reason.value for reason in Reason}
+    counted = Counter(entry.reason for entry in failed.values() if entry.reason in known)
+    word = min(counted, key=lambda one: (-counted[one], one)) if counted else None
+    name, first = next(iter(failed.items()))
+    reason = Reason(word) if word is not None else Reason.TRANSFER_FAILED
+    message = f"{len(failed)} copies of the canary failed, first on node {name}: {first.message}"
+    return Trouble(reason, message)

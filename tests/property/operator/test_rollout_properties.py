@@ -1,0 +1,142 @@
+"""Whoever dies and whatever is lost between two steps, a rollout loses no version in service."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from builders import GIB
+from fakes.rollout_world import VERSIONS, RolloutWorld
+from modelcache_api.names import Condition
+from modelcache_api.v1alpha1.model_cache import TrackSpec
+from modelcache_api.v1alpha1.rollout import CanarySpec, RolloutSpec
+
+_HOLD_SECONDS = 3600
+_NODES = ("n0", "n1", "n2")
+weights = st.sampled_from((0, 5, 40, 100))
+
+
+class Rollout(RuleBasedStateMachine):
+    """Users try, promote and go back; leaders die; requests, answers and reports are lost."""
+
+    @initialize(capacity=st.sampled_from((2, 3)))
+    def begin(self, capacity: int) -> None:
+        self.world = RolloutWorld(len(_NODES), capacity * GIB)
+        self.world.change()
+        self.world.settle()
+        assert self.world.copies("uid-m1") == set(_NODES)
+
+    # --- users ----------------------------------------------------------------------------
+
+    @rule(
+        version=st.sampled_from(VERSIONS),
+        weight=weights,
+        residency=st.sampled_from(("Full", "Proportional")),
+        on_failure=st.sampled_from(("Hold", "Rollback")),
+        steps=st.sampled_from((None, (5,), (5, 20))),
+    )
+    def try_canary(self, version, weight, residency, on_failure, steps) -> None:
+        if version == self.world.wish.stable.model_version:
+            return
+        policy = RolloutSpec(residency=residency, on_failure=on_failure, steps=steps)
+        canary = CanarySpec(model_version=version, weight=weight)
+        self.world.change(canary=canary, rollout=policy)
+
+    @rule()
+    def remove_canary(self) -> None:
+        self.world.change(canary=None)
+
+    @precondition(lambda self: self._is_resident())
+    @rule()
+    def promote(self) -> None:
+        name = self.world.wish.canary.model_version
+        self.world.change(stable=TrackSpec(model_version=name), canary=None)
+
+    @precondition(lambda self: self._find_held() is not None)
+    @rule()
+    def go_back(self) -> None:
+        held = self._find_held()
+        self.world.change(stable=TrackSpec(model_version=held), canary=None)
+
+    def _is_resident(self) -> bool:
+        wish, status = self.world.wish, self.world.status
+        if wish.canary is None or status.rollout is None or status.rollout.ended:
+            return False
+        found = next((c for c in status.conditions if c.type == Condition.CANARY_RESIDENT), None)
+        is_its = status.rollout.model_version == wish.canary.model_version
+        uid = f"uid-{wish.canary.model_version}"
+        return bool(is_its and found and found.status == "True" and self.world.copies(uid))
+
+    def _find_held(self) -> str | None:
+        """A version whose hold has not ended, and of which there is a copy."""
+        now = self.world.clock.now()
+        for row in self.world.status.held:
+            if row.until > now and self.world.copies(row.uid) and row.model_version:
+                return row.model_version
+        return None
+
+    # --- the machinery, and what goes wrong in it -----------------------------------------
+
+    @rule(keys=st.integers(1, 6))
+    def work(self, keys: int) -> None:
+        self.world.work(keys)
+
+    @rule(node=st.sampled_from(_NODES), is_report_lost=st.booleans())
+    def act(self, node: str, is_report_lost: bool) -> None:
+        self.world.act(node, is_report_lost=is_report_lost)
+
+    @rule(what=st.sampled_from(("request", "answer")))
+    def lose(self, what: str) -> None:
+        self.world.lose_next = what
+
+    @rule()
+    def kill_leader(self) -> None:
+        self.world.kill_leader()
+
+    @rule(seconds=st.sampled_from((10, 400, _HOLD_SECONDS + 1)))
+    def pass_time(self, seconds: int) -> None:
+        self.world.pass_time(seconds)
+
+    @precondition(lambda self: self.world.wish.canary is not None)
+    @rule(node=st.sampled_from(_NODES))
+    def damage(self, node: str) -> None:
+        uid = f"uid-{self.world.wish.canary.model_version}"
+        if uid not in {track.uid for track in self.world.status.tracks if track.name == "stable"}:
+            self.world.damage(node, uid)
+
+    @rule()
+    def settle(self) -> None:
+        self.world.settle()
+
+    # --- how it ends ----------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        world.lose_next = None
+        world.damaged.clear()
+        world.settle()
+        for _ in range(6):
+            world.pass_time(_HOLD_SECONDS / 2)
+            world.settle()
+        wish, status = world.wish, world.status
+        stable = f"uid-{wish.stable.model_version}"
+        assert world.copies(stable) == set(_NODES)
+        assert status.held == ()
+        canary = f"uid-{wish.canary.model_version}" if wish.canary else None
+        for node, disk in world.disk.items():
+            assert disk.keys() <= {stable, canary}, f"{node} holds what nobody wants"
+        if wish.canary is None:
+            assert status.traffic is None
+        elif status.rollout.ended:
+            assert status.traffic.canary == 0
+        else:
+            assert status.traffic.canary == wish.canary.weight
+            assert len(world.copies(canary)) == status.rollout.copies
+            assert status.rollout.extra_bytes == status.rollout.copies * GIB
+
+
+TestRollout = Rollout.TestCase
+TestRollout.settings = settings(deadline=None, max_examples=40, stateful_step_count=30)
