@@ -172,6 +172,8 @@ class Assignments:
     def put(self, cache: ObjectKey, new: Assignment) -> frozenset[NodeName]:
         """Remember; returns the nodes whose CacheNode changes by it."""
         old = self._by_cache.get(cache)
+        if old == new:
+            return frozenset()
         self._by_cache[cache] = new
         for version in new.versions:
             self._by_version[version].add(cache)

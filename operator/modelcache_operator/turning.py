@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
 from modelcache_operator.assignments import Assignment, Beside
-from modelcache_operator.decide.world import Uid
+from modelcache_operator.decide.world import NodeName, Uid
+
+_NOWHERE: Final[frozenset[NodeName]] = frozenset()
 
 
 def turn(before: Assignment, stable: Uid | None, canary: Uid | None) -> Assignment:
@@ -11,9 +16,9 @@ def turn(before: Assignment, stable: Uid | None, canary: Uid | None) -> Assignme
 
     What is not named any more is held. A version that becomes stable keeps the nodes of its
     predecessor and its own: placement chooses among them, verified copies first. Without a stable
-    version there is no canary either.
+    version there is no canary, and no version is its own.
     """
-    if stable is None:
+    if stable in {None, canary}:
         canary = None
     named = {stable, canary}
     held = tuple(
@@ -22,17 +27,12 @@ def turn(before: Assignment, stable: Uid | None, canary: Uid | None) -> Assignme
         if before.nodes_of(version)
     )
     beside = None if canary is None else Beside(canary, before.nodes_of(canary))
+    turned = replace(before, canary=beside, held=held)
     if stable is None:
-        return Assignment(before.version, canary=None, held=held)
+        return replace(turned, nodes=_NOWHERE, evictable=_NOWHERE, stuck_since={}, left=_NOWHERE)
     if stable != before.version:
         nodes = (before.nodes or before.everywhere) | before.nodes_of(stable)
-        return Assignment(stable, nodes, canary=beside, held=held)
-    return Assignment(
-        stable,
-        before.nodes_of(stable),
-        before.evictable,
-        before.stuck_since,
-        before.left,
-        canary=beside,
-        held=held,
-    )
+        return replace(
+            turned, version=stable, nodes=nodes, evictable=_NOWHERE, stuck_since={}, left=_NOWHERE
+        )
+    return replace(turned, nodes=before.nodes_of(stable))

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from injection.pods import KEY, PREFERRED, ROWS, Row, cache_of, copy_of
+from injection.pods import KEY, LABEL, PREFERRED, ROWS, Row, cache_of, copy_of, make_pod
 from modelcache_operator.injection import InjectionSettings, KnownCache, make_injection
 from modelcache_operator.json_patch import add_all
 
@@ -48,6 +48,16 @@ def test_the_pod_gets_what_its_row_says(row: Row):
     annotations = result["metadata"].get("annotations", {})
     lacks = annotations.get("modelcache.io/not-injected", "")
     assert lacks == ", ".join(row.lacks)
+
+
+@pytest.mark.parametrize(
+    ("label", "attributes"),
+    [("canary", {"modelcache.io/track": "canary"}), ("stable", {}), ("", {}), ("x", {})],
+)
+def test_the_volume_of_a_pod_of_the_canary_says_so(label, attributes):
+    pod = make_pod(labels={LABEL: "m", "modelcache.io/track": label})
+    volume = inject(pod, None)["spec"]["volumes"][0]
+    assert volume["csi"]["volumeAttributes"] == {LABEL: "m", **attributes}
 
 
 @rows

@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from fakes.played_kubelet import Pod, decode
+from modelcache_agent.volume.records import read_record
 from modelcache_testbed.waiting import wait_until
 
 POD = Pod()
@@ -65,6 +66,15 @@ def test_a_volume_is_mounted_at_once_and_says_what_it_waits_for(kubelet, room):
     assert record["pod_uid"] == POD.uid
     assert record["service_account"] == "default"
     assert record["cache"] == "minilm"
+
+
+def test_the_track_is_recorded_and_records_without_one_are_read(kubelet, room):
+    kubelet.publish(replace(POD, attributes={"modelcache.io/track": "canary"}))
+    path = folder_of(room) / "volume.json"
+    assert read_record(path).track == "canary"
+    older = {k: v for k, v in json.loads(path.read_bytes()).items() if k != "track"}
+    path.write_text(json.dumps(older))
+    assert read_record(path).track == ""
 
 
 def test_both_calls_may_be_repeated(kubelet, room):

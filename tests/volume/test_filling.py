@@ -74,6 +74,23 @@ async def test_a_pod_on_a_warm_node_sees_all_files_at_once(bench, pods):
         assert demands(bench) == []
 
 
+async def test_pods_of_both_tracks_see_their_versions_and_keep_them_over_a_promotion(bench, pods):
+    canary = replace(OTHER, attributes={"modelcache.io/track": "canary"})
+    async with holding(bench, "v1", "v2", caches={"search/minilm": "v1"}):
+        ref = bench.cluster.caches[0]
+        bench.cluster.caches = (ref.model_copy(update={"canary_uid": "v2", "canary_weight": 5}),)
+        bench.cluster.nudge()
+        old, new = pods.add(POD), pods.add(canary)
+        await bench.until(lambda: old.is_ready and new.is_ready, "both volumes", seconds=5)
+        assert (old.model, new.model) == (bodies(0), bodies(1))
+        promoted = {"stable_uid": "v2", "held_uids": ("v1",)}
+        bench.cluster.caches = (ref.model_copy(update=promoted),)
+        bench.cluster.nudge()
+        third = pods.add(replace(POD, uid="33333333-3333-3333-3333-333333333333"))
+        await bench.until(lambda: third.is_ready, "the third volume", seconds=5)
+        assert (old.model, new.model, third.model) == (bodies(0), bodies(1), bodies(1))
+
+
 async def test_a_pod_on_a_cold_node_is_a_demand_and_hears_how_far_it_is(bench, pods):
     bench.offer("v1", bodies(size=24 * MIB))
     seen = []

@@ -186,23 +186,23 @@ class CacheReconciler:
         self, cache: ModelCacheView, named: ModelVersionView | None
     ) -> tuple[CacheFacts, float | None]:
         """No stable version may be held: what is on nodes stays for a while, and nothing comes."""
-        facts = self._hold_nothing(cache, named)
-        found = self.memory.assignments.of(cache.key)
-        if found is None:
-            return facts, None
+        if (found := self.memory.assignments.of(cache.key)) is None:
+            return self._hold_nothing(cache, named), None
         new = self.roller.turn(cache, None, found)
-        if not new.held:
+        if new.held:
+            self._put(cache.key, found, new)
+        else:
             self._release(cache.key)
-            return facts, None
-        self._put(cache.key, found, new)
-        beside = replace(facts.beside, held=self.roller.report(cache, new))
-        return replace(facts, beside=beside), self.roller.look_again(cache, new)
+        return self._hold_nothing(cache, named), self.roller.look_again(cache, new)
 
     def _hold_nothing(self, cache: ModelCacheView, named: ModelVersionView | None) -> CacheFacts:
-        copies = cache.spec.placement.copies
+        copies, placed = cache.spec.placement.copies, self.memory.assignments.of(cache.key)
         wanted = copies if isinstance(copies, int) else 0
-        verdict = self.roller.decide(cache, NO_COPIES, 0, has_stable=False)
-        beside = BesideFacts(find_named_canary(cache, self.world), verdict)
+        beside = BesideFacts(
+            canary=find_named_canary(cache, self.world),
+            verdict=self.roller.decide(cache, NO_COPIES, 0, has_stable=False),
+            held=self.roller.report(cache, placed) if placed is not None else (),
+        )
         demanded = self._count_demanded(cache.key)
         nothing = CopyTally(wanted, (), cache.spec.tier)
         return CacheFacts(cache, named, nothing, None, demanded, beside)

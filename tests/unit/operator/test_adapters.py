@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from builders import (
+    EARLIER,
     make_cache,
     make_cache_node,
     make_condition,
@@ -15,6 +16,7 @@ from builders import (
 )
 from modelcache_api.names import Condition
 from modelcache_api.v1alpha1.model_cache import CopiesStatus, ModelCacheStatus
+from modelcache_api.v1alpha1.rollout import HeldVersion, TrafficStatus
 from modelcache_operator.adapters.api_health import ApiHealth
 from modelcache_operator.adapters.events import KubeEvents
 from modelcache_operator.adapters.metrics import OperatorMetrics
@@ -328,7 +330,13 @@ class TestMetrics:
         metrics = OperatorMetrics(cache, lambda: True)
         base = metrics.render()
         status = ModelCacheStatus(
-            copies=CopiesStatus(wanted=2, ready=1), conditions=(make_condition(),)
+            copies=CopiesStatus(wanted=2, ready=1),
+            traffic=TrafficStatus(stable=95, canary=5),
+            held=(HeldVersion(uid="v0", until=EARLIER),),
+            conditions=(
+                make_condition(),
+                make_condition("WeightReached", kind=Condition.ROLLOUT_PROGRESSING),
+            ),
         )
         from dataclasses import replace
 
@@ -341,6 +349,10 @@ class TestMetrics:
         text = metrics.render().decode()
         assert 'modelcache_cache_ready{name="c1",namespace="search"} 1.0' in text
         assert 'modelcache_cache_copies{name="c1",namespace="search",state="ready"} 1.0' in text
+        of_cache = 'name="c1",namespace="search"'
+        assert f'modelcache_cache_traffic_percent{{{of_cache},track="canary"}} 5.0' in text
+        assert f'modelcache_cache_rollout{{{of_cache},reason="WeightReached"}} 1.0' in text
+        assert 'modelcache_cache_held_versions{name="c1",namespace="search"} 1.0' in text
         assert 'modelcache_version_ready{name="m1",namespace="search"} 0.0' in text
         state = 'name="m1",namespace="search",reason="SourceChanged"'
         assert f"modelcache_version_source{{{state}}} 1.0" in text

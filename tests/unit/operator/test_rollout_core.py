@@ -260,9 +260,10 @@ def test_a_canary_that_does_not_fit_is_told_with_the_arithmetic_and_stable_is_un
 @pytest.mark.parametrize(
     ("trouble", "reason"),
     [
-        pytest.param("source", Reason.MODEL_VERSION_NOT_READY, id="its source is gone"),
-        pytest.param("pin", Reason.DIGEST_MISMATCH, id="its digest contradicts the bytes"),
-        pytest.param("copy", Reason.SOURCE_GONE, id="its source vanishes while it is fetched"),
+        pytest.param("source", Reason.MODEL_VERSION_NOT_READY, id="C21 its source is gone"),
+        pytest.param("pin", Reason.DIGEST_MISMATCH, id="C23 its digest contradicts the bytes"),
+        pytest.param("copy", Reason.SOURCE_GONE, id="C21 its source vanishes while it is fetched"),
+        pytest.param("moved", Reason.SOURCE_CHANGED, id="C06 it changes while it is fetched"),
         pytest.param("none", Reason.MODEL_VERSION_NOT_FOUND, id="there is no such version"),
         pytest.param("pods", Reason.CANARY_PODS_NOT_READY, id="its pods are not Ready"),
     ],
@@ -271,10 +272,10 @@ def test_a_bad_canary_leaves_stable_untouched_and_has_one_reason(stage, trouble,
     stable = stage.holders("m1")
     if trouble == "source":
         stage.world.sources.failures["m2"] = SourceError(Reason.SOURCE_NOT_FOUND, "it is gone")
-    if trouble == "copy":
+    if trouble in {"copy", "moved"}:
         for node in stable:
             stage.world.states[node, "uid-m2"] = EntryState.FAILED
-            stage.world.reasons[node, "uid-m2"] = Reason.SOURCE_GONE
+            stage.world.reasons[node, "uid-m2"] = reason
     if trouble == "pods":
         stage.world.show(make_pod_view("p1", track="canary"))
     if trouble != "none":
@@ -388,3 +389,42 @@ def test_a_pod_of_the_canary_on_another_node_is_brought_the_canary(stage):
     stage.take_over()
     assert stage.holders("m2", origin=EntryOrigin.DEMAND) == {cold}
     assert cold not in stage.holders("m1")
+
+
+def test_C05_versions_with_equal_etags_are_told_apart_by_their_bytes(stage):
+    """ETags prove nothing: each version is shown and labelled by its own digest."""
+    stage.world.sources.etag = "the-same"
+    for name in ("m2", "m3"):
+        stage.world.add_version(name)
+    stage.wish("m2", "m3", 5)
+    views = [stage.world.cache.model_version_named(ObjectKey("search", n)) for n in ("m2", "m3")]
+    assert len({view.status.source_digest for view in views}) == 1
+    assert len({view.status.content_digest for view in views}) == 2
+    assert len({track.node_label_key for track in stage.status.tracks}) == 2
+    stage.wish("m3")
+    assert stage.status.tracks[0].content_digest == views[1].status.content_digest
+
+
+def test_C22_silent_damage_of_the_canary_holds_its_weight_and_of_all_copies_takes_it(stage):
+    stage.world.add_version("m2")
+    stage.wish("m1", "m2", 25)
+    first, second = sorted(stage.holders("m2"))
+    for node, weight in ((first, 25), (second, 0)):
+        stage.world.states[node, "uid-m2"] = EntryState.FAILED
+        stage.world.reasons[node, "uid-m2"] = Reason.DAMAGED
+        stage.core.settle()
+        assert (stage.weight, stage.said()) == (weight, ("False", Reason.DAMAGED))
+    assert stage.status.copies.ready == 2
+    assert stage.reasons().count(Reason.DAMAGED) == 2
+
+
+def test_C22_a_damaged_held_copy_is_let_go_and_not_fetched(stage):
+    stage.world.add_version("m2")
+    stage.wish("m1", "m2", 25)
+    stage.wish("m2")
+    damaged = min(stage.holders("m1"))
+    stage.world.states[damaged, "uid-m1"] = EntryState.FAILED
+    stage.world.reasons[damaged, "uid-m1"] = Reason.DAMAGED
+    stage.core.settle()
+    assert damaged not in stage.holders("m1")
+    assert stage.status.held[0].copies == 1

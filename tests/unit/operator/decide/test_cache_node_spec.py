@@ -25,7 +25,7 @@ def copy(
     namespace: str = "search",
     tier: Tier = DISK,
 ):
-    return PlacedCopy(ObjectKey(namespace, cache), version, may_be_evicted, tier)
+    return PlacedCopy(ObjectKey(namespace, cache), version, may_be_evicted, tier=tier)
 
 
 def test_an_entry_carries_all_that_an_agent_needs():
@@ -72,7 +72,7 @@ def test_the_fastest_tier_that_any_of_its_caches_wants_is_that_of_the_entry(tier
 
 
 def test_a_demand_in_memory_lifts_what_is_placed_on_the_disk_and_stays_a_placed_entry():
-    demand = DemandedCopy(ObjectKey("search", "c2"), make_version(), HOST)
+    demand = DemandedCopy(ObjectKey("search", "c2"), make_version(), tier=HOST)
     (entry,) = make_cache_node_spec(NODE, [copy("c1", make_version())], [demand]).entries
     assert (entry.tier, entry.origin) == (HOST, EntryOrigin.PLACEMENT)
 
