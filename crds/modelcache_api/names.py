@@ -209,6 +209,7 @@ class Reason(StrEnum):
     SOURCE_ERROR = "SourceError"
     DIGEST_MISMATCH = "DigestMismatch"
     NOT_A_MODEL = "NotAModel"
+    TENSORS_NOT_FOUND = "TensorsNotFound"
     TOO_MANY_FILES = "TooManyFiles"
     UNSAFE_KEY = "UnsafeKey"
     NEVER_FITS = "NeverFits"

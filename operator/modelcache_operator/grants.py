@@ -19,6 +19,7 @@ from modelcache_api.names import Reason
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 from modelcache_api.wire import (
     Grant,
+    GrantedCut,
     GrantedFile,
     GrantQuery,
     GrantRequest,
@@ -159,7 +160,7 @@ class GrantService:
             source, _ = opened
             if number >= len(source.files):
                 raise FileRefusedError(_make_error(Reason.GRANT_REFUSED, "no such file"))
-            return await self._sources.read(version, source.files[number], source.revision)
+            return await self._sources.read(version, source.files[number].whole, source.revision)
         except ManifestDamagedError:
             raise FileRefusedError(_damaged(version.uid)) from None
         except SourceError as error:
@@ -238,7 +239,8 @@ class GrantService:
         if (peers is None or peers.reads_source) and not turn.may_read():
             return Grant(uid=uid, source_digest=entry.source_digest, slot=turn.answer)
         files = source.files[offset : offset + limit]
-        page = await self._sources.sign(version, files, source.revision)
+        whole = [file.whole for file in files]
+        page = await self._sources.sign(version, whole, source.revision)
         granted = await asyncio.to_thread(_build_files, uid, offset, files, page, content)
         return Grant(
             uid=uid,
@@ -312,6 +314,7 @@ def _build_files(
             sha256=known[file.path].sha256 if file.path in known else file.sha256,
             checksum=None if file.path in known else file.checksum,
             pieces=known[file.path].pieces if file.path in known else (),
+            cut=GrantedCut.of(file.cut),
         )
         for number, (file, signed) in enumerate(zip(files, page.files, strict=True), offset)
     )

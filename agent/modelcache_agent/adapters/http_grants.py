@@ -109,6 +109,7 @@ class HttpGrants:
                 file.version_id,
                 checksum=file.checksum,
                 last_modified=file.last_modified,
+                cut=None if file.cut is None else file.cut.cut,
             )
             for file in opened.files.values()
         )
