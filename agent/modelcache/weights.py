@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from modelcache.errors import BadFileError, UnsupportedDtypeError
 from modelcache.file_map import FileMap, count_private_bytes
@@ -13,6 +13,8 @@ from modelcache.header import Header, TensorInfo, read_header
 
 if TYPE_CHECKING:
     import torch
+
+    from modelcache.layer_stream import ModuleStream
 
 # safetensors' names of types in numpy's words. What is not here numpy cannot express.
 _NUMPY = {
@@ -116,3 +118,42 @@ class Weights:
     def tensors(self) -> dict[str, torch.Tensor]:
         """All tensors for torch, by name. Raises as `tensor` does."""
         return {name: self.tensor(name) for name in self}
+
+    @overload
+    def stream_layers(
+        self, what: Sequence[str], device: torch.device | str, *, ahead: int = 1
+    ) -> Iterator[tuple[str, dict[str, torch.Tensor]]]: ...
+
+    @overload
+    def stream_layers(
+        self, what: torch.nn.Module, device: torch.device | str, *, ahead: int = 1
+    ) -> ModuleStream: ...
+
+    def stream_layers(
+        self,
+        what: torch.nn.Module | Sequence[str],
+        device: torch.device | str,
+        *,
+        ahead: int = 1,
+    ) -> ModuleStream | Iterator[tuple[str, dict[str, torch.Tensor]]]:
+        """Run a model that is larger than the device: layer by layer, the next one read meanwhile.
+
+        Of a module, best built on the device `meta`: a context manager; inside of it the module is
+        called as ever, as often as you like. Of names: an iterator of (name, tensors below it).
+
+        Args:
+            what: the module, or names of layers such as `encoder.layer.0`, in order.
+            device: where the layers run.
+            ahead: layers that are read ahead, each of which takes its room on the device.
+
+        Raises:
+            LayoutError: the module has no list of layers, or needs what the files lack.
+        """
+        from modelcache.layer_stream import (  # noqa: PLC0415 - torch only where it is used
+            ModuleStream,
+            stream_names,
+        )
+
+        if isinstance(what, Sequence):
+            return stream_names(self, what, device, ahead)
+        return ModuleStream(self, what, device, ahead)
