@@ -16,6 +16,7 @@ from modelcache_api.v1alpha1.cache_node import IP_PATTERN
 MAX_PAGE_FILES = 500
 MAX_HOLDERS = 16
 MAX_AVOIDED = 64
+MAX_SHARED = 4
 
 Uid = Annotated[str, Field(min_length=1, max_length=64)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -119,6 +120,19 @@ class GrantedCut(ApiModel):
         return Cut(self.whole_bytes, self.literal, self.ranges)
 
 
+class SharedBytes(ApiModel):
+    """A file of another version that was made of the same file of the same source.
+
+    Behind its first `skip` bytes it holds these ranges of the source's file, in order. Its content
+    is adopted, so whoever holds it verified has those bytes.
+    """
+
+    sha256: Sha256
+    size_bytes: ByteCount
+    skip: ByteCount = 0
+    ranges: Annotated[tuple[tuple[ByteCount, ByteCount], ...], Field(max_length=MAX_RANGES)]
+
+
 class GrantedFile(ApiModel):
     """Leave to read one file until `expires_at`.
 
@@ -128,7 +142,7 @@ class GrantedFile(ApiModel):
     known, `pieces` (blake3 of each PIECE_BYTES) once the content is known; `checksum` (see
     checksums.py) is what the source states of a file without both. `ca_bundle` (PEM) takes the
     place of the grant's for this file. With a `cut`, size, digests and pieces are those of the
-    part that is taken.
+    part that is taken; `shared` says where some of the bytes may be on the node already.
     """
 
     path: Path
@@ -144,6 +158,7 @@ class GrantedFile(ApiModel):
     pieces: tuple[Sha256, ...] = ()
     ca_bundle: str | None = Field(default=None, repr=False)
     cut: GrantedCut | None = Field(default=None, repr=False)
+    shared: Annotated[tuple[SharedBytes, ...], Field(max_length=MAX_SHARED, repr=False)] = ()
 
 
 class WireError(ApiModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from modelcache_api import names
@@ -27,6 +27,7 @@ from modelcache_api.wire import (
     PeerGrant,
     Proposal,
     ProposalResponse,
+    SharedBytes,
     SlotAnswer,
     SlotRequest,
     WireError,
@@ -44,6 +45,7 @@ from modelcache_operator.peering import Peering
 from modelcache_operator.ports.manifests import AdoptedContent, ManifestDamagedError, Manifests
 from modelcache_operator.ports.sources import SignedPage, SourceError, Sources
 from modelcache_operator.ports.world import WorldReader
+from modelcache_operator.sharing import find_shared
 from modelcache_operator.slots import Slots
 from modelcache_operator.source_turn import SourceTurn
 
@@ -241,7 +243,10 @@ class GrantService:
         files = source.files[offset : offset + limit]
         whole = [file.whole for file in files]
         page = await self._sources.sign(version, whole, source.revision)
-        granted = await asyncio.to_thread(_build_files, uid, offset, files, page, content)
+        shared: Mapping[str, tuple[SharedBytes, ...]] = {}
+        if caller is not None:
+            shared = await find_shared(self._world, self._manifests, caller, version, files)
+        granted = await asyncio.to_thread(_build_files, uid, offset, files, page, content, shared)
         return Grant(
             uid=uid,
             source_digest=entry.source_digest,
@@ -299,6 +304,7 @@ def _build_files(
     files: Sequence[SourceFile],
     page: SignedPage,
     content: AdoptedContent | None,
+    shared: Mapping[str, tuple[SharedBytes, ...]],
 ) -> tuple[GrantedFile, ...]:
     known = {} if content is None else {file.path: file for file in content.manifest.files}
     return tuple(
@@ -315,6 +321,7 @@ def _build_files(
             checksum=None if file.path in known else file.checksum,
             pieces=known[file.path].pieces if file.path in known else (),
             cut=GrantedCut.of(file.cut),
+            shared=shared.get(file.path, ()),
         )
         for number, (file, signed) in enumerate(zip(files, page.files, strict=True), offset)
     )

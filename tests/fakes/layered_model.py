@@ -15,7 +15,7 @@ SHARDS = {
     },
     "model-00002-of-00003.safetensors": {
         "layers.1.bias": 4096,
-        "layers.1.weight": 9 * MIB,
+        "layers.1.weight": 26 * MIB,
         "layers.2.bias": 4096,
         "layers.2.weight": 5 * MIB,
     },

@@ -123,6 +123,7 @@ class HttpGrants:
             content_digest=_digest(first.content_digest),
             ca_bundle=first.ca_bundle,
             slot=None if first.slot is None else Slot(first.slot, asked_at),
+            shared={file.path: file.shared for file in opened.files.values() if file.shared},
         )
 
     async def ask_slot(self, uid: str, query: SlotQuery) -> Slot:
