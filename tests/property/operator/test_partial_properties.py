@@ -8,13 +8,13 @@ import struct
 
 import pytest
 import safetensors
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fakes.safetensors_kit import ACCEPTED, K01, REFUSED
+from fakes.safetensors_kit import ACCEPTED, K01, REFUSED, make, tensor
 from modelcache_agent.decide.content_check import describe_content_fault
 from modelcache_agent.decide.cut_plan import MAX_GAP_BYTES, Literal, plan_reads
-from modelcache_api.cut import Cut
+from modelcache_api.cut import MAX_LITERAL_BYTES, Cut
 from modelcache_api.keys import matches_tensor
 from modelcache_api.manifest import SourceFile, make_source_manifest, pack_source, unpack_source
 from modelcache_api.safetensors_format import DTYPE_BITS
@@ -66,6 +66,7 @@ def read_all(body):
     return dict(safetensors.deserialize(body))
 
 
+@settings(max_examples=60)
 @given(files(), GLOBS)
 @example(K01, ["a"])
 def test_the_smaller_file_holds_the_wanted_tensors_and_is_the_same_every_time(body, globs):
@@ -94,6 +95,7 @@ def _neighbours(cut):
     return zip(cut.ranges, cut.ranges[1:], strict=False)
 
 
+@settings(max_examples=20)
 @given(files(), GLOBS)
 def test_a_cut_is_kept_and_sent_as_it_is(body, globs):
     cut = cut_file(source(body), take(body, globs))
@@ -161,3 +163,48 @@ def test_headers_that_somebody_has_changed_are_cut_soundly_or_refused(name, data
     except SourceError:
         return
     assert read_all(assemble(cut, bytes(body))) == read_all(bytes(body))
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "F8_E8M0", "F4", "F6_E3M2"])
+def test_C25_types_that_numpy_does_not_know_are_cut_as_they_are(dtype):
+    size = 16 * DTYPE_BITS[dtype] // 8
+    header = {
+        name: tensor(dtype, [16], number * size, (number + 1) * size)
+        for number, name in enumerate("abc")
+    }
+    body = make(header, bytes(range(3 * size)))
+    small = read_all(assemble(cut_file(source(body), take(body, ["b"])), body))
+    assert small == {"b": read_all(body)["b"]}
+
+
+def test_C24_of_very_many_tensors_a_few_are_found_and_no_more_is_held():
+    names = [f"layers.{number}.w" for number in range(30_000)]
+    header = {name: tensor("U8", [1], at, at + 1) for at, name in enumerate(names)}
+    body = make(header, bytes(len(names)))
+    taken = take(body, ["layers.7.*", "layers.2999?.w"])
+    assert len(taken.tensors) == 11
+    assert cut_file(source(body), taken).size_bytes < 2_000
+
+
+def test_C24_a_header_over_the_limit_of_the_format_is_refused_before_it_is_read():
+    asked = []
+
+    def read(at, length):
+        asked.append(length)
+        return struct.pack("<Q", 100_000_001)[at : at + length]
+
+    with pytest.raises(SourceError, match="claims 100000001 bytes, the limit is 100000000"):
+        take_tensors(SourceFile("m.safetensors", 10**9, '"e"'), read, ["*"])
+    assert asked == [8]
+
+
+def test_more_tensors_than_can_be_described_to_nodes_are_refused(monkeypatch):
+    monkeypatch.setattr("modelcache_operator.sources.partial.cutting.MAX_LITERAL_BYTES", 100)
+    with pytest.raises(SourceError, match="too many single tensors") as caught:
+        take(K01, ["*"])
+    assert caught.value.reason == "SourceInvalid"
+
+
+def test_the_largest_literal_is_granted():
+    cut = Cut(10, bytes(MAX_LITERAL_BYTES), ((0, 10),))
+    assert GrantedCut.model_validate_json(GrantedCut.of(cut).model_dump_json()).cut == cut
