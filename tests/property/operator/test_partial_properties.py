@@ -21,6 +21,7 @@ from modelcache_api.safetensors_format import DTYPE_BITS
 from modelcache_api.wire import GrantedCut
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.partial.cutting import cut_file, take_tensors
+from modelcache_operator.sources.partial.windows import SourceWindow
 
 NAMES = st.text('ab.é"\\/01', min_size=1, max_size=6)
 GLOBS = st.lists(st.text("ab.*?01", min_size=1, max_size=4), min_size=1, max_size=3)
@@ -208,3 +209,18 @@ def test_more_tensors_than_can_be_described_to_nodes_are_refused(monkeypatch):
 def test_the_largest_literal_is_granted():
     cut = Cut(10, bytes(MAX_LITERAL_BYTES), ((0, 10),))
     assert GrantedCut.model_validate_json(GrantedCut.of(cut).model_dump_json()).cut == cut
+
+
+def test_one_endless_entry_of_a_header_is_given_up_with_bounded_memory():
+    asked = []
+    size, length = 10**9, 99_000_000
+    start = struct.pack("<Q", length) + b'{"__metadata__":{"a":"'
+
+    def fetch(begin, end):
+        asked.append(end - begin)
+        return start.ljust(end, b"x")[begin:end] if begin == 0 else b"x" * (end - begin)
+
+    window = SourceWindow(size, fetch)
+    with pytest.raises(SourceError, match="too many single tensors"):
+        take_tensors(SourceFile("m.safetensors", size, '"e"'), window.read, ["*"])
+    assert sum(asked) < 4 * MAX_LITERAL_BYTES

@@ -13,6 +13,7 @@ from modelcache_api.cut import Cut
 from modelcache_api.manifest import SourceFile, SourceManifest, make_source_manifest
 from modelcache_api.names import Reason
 from modelcache_api.quoted import quote
+from modelcache_api.safetensors_format import LENGTH_BYTES, header_length
 from modelcache_operator.decide.world import ModelVersionView
 from modelcache_operator.ports.sources import SourceError, Sources
 from modelcache_operator.sources.partial.choice import (
@@ -30,8 +31,11 @@ from modelcache_operator.sources.web.indexes import MAX_INDEX_BYTES, parse_weigh
 
 _T = TypeVar("_T")
 # Headers that are read at the same time: of all versions, of one namespace.
-_THREADS: Final = 16
-_AT_ONCE: Final = 6
+_THREADS: Final = 6
+_AT_ONCE: Final = 3
+# Of headers above this, which may take a hundred megabytes to judge, one at a time is read.
+_LARGE_BYTES: Final = 4 * 1024 * 1024
+_LARGE_TURN_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class PartLoader:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._turns = NamespaceTurns(_THREADS, _AT_ONCE, "part-headers")
+        self._large_turn = threading.Lock()
 
     async def cut(self, version: ModelVersionView, manifest: SourceManifest) -> SourceManifest:
         """The manifest of what spec.load takes; the same if it takes everything.
@@ -78,7 +83,7 @@ class PartLoader:
             found = await self._each(
                 reading,
                 weights,
-                lambda file: take_tensors(file, reading.window(file).read, load.include),
+                lambda file: self._take(file, reading.window(file), load.include),
             )
             check_globs(load.include, {glob for taken in found.values() for glob in taken.matched})
             sizes = {path: _sizes(taken) for path, taken in found.items()}
@@ -99,6 +104,17 @@ class PartLoader:
             manifest.revision,
             (file for file in manifest.files if file.path in touched - cuts.keys()),
         )
+
+    def _take(self, file: SourceFile, window: SourceWindow, include: Sequence[str]) -> TakenTensors:
+        first = window.read(0, min(LENGTH_BYTES, file.size_bytes))
+        if header_length(first) <= _LARGE_BYTES:
+            return take_tensors(file, window.read, include)
+        if not self._large_turn.acquire(timeout=_LARGE_TURN_SECONDS):
+            raise listing_too_long()
+        try:
+            return take_tensors(file, window.read, include)
+        finally:
+            self._large_turn.release()
 
     async def _each(
         self, reading: _Reading, files: Sequence[SourceFile], work: Callable[[SourceFile], _T]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from modelcache_api.cut import MAX_LITERAL_BYTES
+from modelcache_operator.sources.partial.cutting import too_many_tensors
+
 # Most headers fit into the first question.
 _FIRST_BYTES: Final = 256 * 1024
 # Of one request; more is asked for in several.
@@ -21,7 +24,13 @@ class SourceWindow:
         self._held = b""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly these bytes, which are inside of the file."""
+        """Exactly these bytes, which are inside of the file.
+
+        Raises:
+            SourceError: they are more than one entry of a header that we could keep.
+        """
+        if length > MAX_LITERAL_BYTES:
+            raise too_many_tensors()
         found = bytearray()
         while len(found) < length:
             at = offset + len(found)
