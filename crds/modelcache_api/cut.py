@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final
 
 # Of one version: bounds the stored manifest, the grants and the memory of agents.
@@ -32,11 +33,18 @@ class Cut:
     literal: bytes
     ranges: tuple[Range, ...] = ()
     whole_sha256: str | None = None
+    starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """Where each range begins in the file that comes of it, and where that ends."""
+
+    def __post_init__(self) -> None:
+        lengths = (end - start for start, end in self.ranges)
+        starts = tuple(accumulate(lengths, initial=len(self.literal)))
+        object.__setattr__(self, "starts", starts)
 
     @property
     def size_bytes(self) -> int:
         """Of the file that comes of it."""
-        return len(self.literal) + sum(end - start for start, end in self.ranges)
+        return self.starts[-1]
 
     @property
     def digest(self) -> str:

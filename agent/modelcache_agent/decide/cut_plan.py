@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -47,11 +48,12 @@ def plan_reads(cut: Cut, start: int, end: int) -> list[Step]:
 
 
 def _overlaps(cut: Cut, start: int, end: int) -> Iterator[Range]:
-    position = len(cut.literal)
-    for begin, stop in cut.ranges:
-        following = position + stop - begin
+    first = max(0, bisect_right(cut.starts, start) - 1)
+    for number in range(first, len(cut.ranges)):
+        begin, stop = cut.ranges[number]
+        position, following = cut.starts[number], cut.starts[number + 1]
         if position >= end:
             return
-        if following > start:
-            yield begin + max(0, start - position), stop - max(0, following - end)
-        position = following
+        begin, stop = begin + max(0, start - position), stop - max(0, following - end)
+        if begin < stop:
+            yield begin, stop
