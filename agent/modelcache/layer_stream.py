@@ -5,7 +5,7 @@ One thread reads; besides the layer that runs, `ahead` layers are on the device 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -59,17 +59,15 @@ class _LayerReader:
         Raises:
             BadFileError, UnsupportedDtypeError, torch's own errors: it cannot be brought there.
         """
-        found = self._coming.pop(number, None)
-        if found is None:
-            self._drop()
-            found = self._submit(number)
-        loaded = found.result()
         count = len(self._layers)
         steps = range(number + 1, number + 1 + min(self._ahead, count - 1))
-        wanted = [step % count for step in steps if is_cyclic or step < count]
-        for following in wanted:
-            if following not in self._coming:
-                self._coming[following] = self._submit(following)
+        following = [step % count for step in steps if is_cyclic or step < count]
+        self._drop(self._coming.keys() - {number, *following})
+        found = self._coming.pop(number, None) or self._submit(number)
+        loaded = found.result()
+        for other in following:
+            if other not in self._coming:
+                self._coming[other] = self._submit(other)
         return self._receive(loaded)
 
     def bring(self, name: str) -> torch.Tensor:
@@ -78,7 +76,7 @@ class _LayerReader:
 
     def close(self) -> None:
         """Wait for the present copy, drop everything and end the thread."""
-        self._drop()
+        self._drop(list(self._coming))
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     def _submit(self, number: int) -> Future[_Loaded]:
@@ -100,10 +98,8 @@ class _LayerReader:
                 tensor.record_stream(current)  # its memory is not used again before that is done
         return loaded.tensors
 
-    def _drop(self) -> None:
-        dropped = list(self._coming.values())
-        self._coming.clear()
-        for future in dropped:
+    def _drop(self, numbers: Collection[int]) -> None:
+        for future in [self._coming.pop(number) for number in numbers]:
             if not future.cancel():
                 future.exception()  # wait, so that no more than was promised is ever there
 

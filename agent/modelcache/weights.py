@@ -155,5 +155,6 @@ class Weights:
         )
 
         if isinstance(what, Sequence):
-            return stream_names(self, what, device, ahead)
+            names = (what,) if isinstance(what, str) else what
+            return stream_names(self, names, device, ahead)
         return ModuleStream(self, what, device, ahead)
