@@ -1,15 +1,13 @@
 """Tensors that another version of the same source brought to this node are not fetched again.
 
-They are copied into the partial file piece by piece, each read verified, and named in the
-transfer's journal: the engine proves them as after a restart, and fetches the rest.
+They are copied into the partial file piece by piece, each read verified.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,16 +15,14 @@ from blake3 import blake3
 
 from modelcache_agent.decide.shared_plan import Copy, plan_pieces
 from modelcache_agent.decide.transfer_plan import count_pieces, piece_length
-from modelcache_agent.fetch.journal import Journal, JournalHeader
-from modelcache_agent.fetch.partial import JOURNAL_SUFFIX, PARTIAL_SUFFIX, file_stem
+from modelcache_agent.fetch.journal import JournalHeader
+from modelcache_agent.fetch.partial import PARTIAL_SUFFIX, file_stem
+from modelcache_agent.head_start import give_head_start
 from modelcache_agent.tiers.disk import DiskStore
-from modelcache_agent.tiers.durable import temporary_for
 from modelcache_agent.tiers.known_pieces import find_pieces
 from modelcache_api.manifest import PIECE_BYTES, SourceFile
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 from modelcache_api.wire import SharedBytes
-
-_log = logging.getLogger(__name__)
 
 
 class _WrongBytesError(Exception):
@@ -74,28 +70,15 @@ class SharedPieces:
 
     def run(self, must_stop: Callable[[], bool]) -> None:
         """Copy the pieces. What cannot be copied is fetched, so nothing here is an error."""
-        temporary = temporary_for(self.partial)
-        try:
-            copied = self._copy(temporary, must_stop)
-            if must_stop() or not copied:
-                temporary.unlink(missing_ok=True)
-                return
-            # The journal first: a partial file without one would be thrown away.
-            journal = Journal(self.partial.with_suffix(JOURNAL_SUFFIX), self.header)
-            try:
-                journal.resume(copied)
-            finally:
-                journal.close()
-            temporary.rename(self.partial)
-        except OSError as error:
-            _log.warning("uid=%s nothing is shared: %s", self.header.uid, error.strerror)
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            return
-        _log.info("uid=%s pieces=%d taken from other versions", self.header.uid, len(copied))
+        give_head_start(
+            self.partial,
+            self.header,
+            lambda target: self._copy(target, must_stop),
+            must_stop,
+            "taken from other versions",
+        )
 
     def _copy(self, target: Path, must_stop: Callable[[], bool]) -> dict[int, bytes]:
-        self.partial.parent.mkdir(mode=0o700, exist_ok=True)
         copied: dict[int, bytes] = {}
         with ExitStack() as stack:
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
