@@ -19,6 +19,7 @@ from modelcache_cli.errors import CliError
 from modelcache_cli.inject import inject_text, open_lookup
 from modelcache_cli.new_version import fetch_new_version
 from modelcache_cli.output import Format, render
+from modelcache_cli.simulate_commands import simulate_app
 from modelcache_cli.verify import describe, find_problem, observe_version
 from modelcache_kube import KubeError
 from modelcache_kube.timestamps import utc_now
@@ -44,6 +45,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(simulate_app)
 
 
 class Track(StrEnum):

@@ -27,9 +27,21 @@ class LeastValue:
         return order(
             Ranked(
                 held,
-                held.history.attaches * held.load_seconds / max(1, held.size_bytes),
+                _weigh(held) / max(1, held.size_bytes),
                 f"attaches={held.history.attaches:.3f} load_seconds={held.load_seconds:.3g} "
                 f"bytes={held.size_bytes}",
             )
             for held in candidates
         )
+
+    def refuse(self, newcomer: Held, victims: Iterable[Held]) -> str | None:
+        """Pods would wait longer for the victims than for the newcomer."""
+        worth, lost = _weigh(newcomer), sum(_weigh(held) for held in victims)
+        if lost <= worth:
+            return None
+        return f"what would give way saves {lost:.3g} s of loading, the newcomer {worth:.3g} s"
+
+
+def _weigh(held: Held) -> float:
+    """Seconds that pods would wait for it, as often as they attached it of late."""
+    return held.history.attaches * held.load_seconds
