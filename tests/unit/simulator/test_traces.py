@@ -49,7 +49,7 @@ def test_what_is_wrong_with_a_trace_is_said_with_its_line(tmp_path, text, says):
 
 
 def test_a_trace_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(SimulationError, match="cannot read the trace .*none.csv"):
+    with pytest.raises(SimulationError, match=r"cannot read the trace .*none\.csv"):
         list(read_requests(tmp_path / "none.csv"))
 
 

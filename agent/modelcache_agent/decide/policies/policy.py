@@ -35,8 +35,8 @@ class EvictionPolicy(Protocol):
     def refuse(self, newcomer: Held, victims: Iterable[Held]) -> str | None:
         """Why the newcomer is not worth its victims, or None.
 
-        Asked for tiers that may leave a newcomer out; a disk always takes what fits. The history of
-        the newcomer counts the attach that brings it.
+        Asked for tiers that may leave a newcomer out; a disk always takes what fits. The newcomer's
+        history counts the attach that brings it, and its `last_used` is now.
         """
         ...
 

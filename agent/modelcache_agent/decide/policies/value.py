@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.policies.policy import Ranked, order
 
@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from modelcache_agent.decide.world import Held
+
+
+# What is not used for n times as long is believed to have 1/n attaches at most. Chosen on the first
+# half of a recorded trace (docs/policies-on-a-trace.md).
+_SILENCE_SECONDS: Final = 6 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,7 @@ class LeastValue:
         return order(
             Ranked(
                 held,
-                _weigh(held) / max(1, held.size_bytes),
+                held.history.attaches * held.load_seconds / max(1, held.size_bytes),
                 f"attaches={held.history.attaches:.3f} load_seconds={held.load_seconds:.3g} "
                 f"bytes={held.size_bytes}",
             )
@@ -36,12 +41,21 @@ class LeastValue:
 
     def refuse(self, newcomer: Held, victims: Iterable[Held]) -> str | None:
         """Pods would wait longer for the victims than for the newcomer."""
-        worth, lost = _weigh(newcomer), sum(_weigh(held) for held in victims)
+        worth = newcomer.history.attaches * newcomer.load_seconds
+        now = newcomer.last_used
+        lost = sum(_bound_attaches(held, now) * held.load_seconds for held in victims)
         if lost <= worth:
             return None
         return f"what would give way saves {lost:.3g} s of loading, the newcomer {worth:.3g} s"
 
 
-def _weigh(held: Held) -> float:
-    """Seconds that pods would wait for it, as often as they attached it of late."""
-    return held.history.attaches * held.load_seconds
+def _bound_attaches(held: Held, now: float) -> float:
+    """Its attaches, and fewer once it is silent.
+
+    A burst counts for days, and would keep newcomers out long after it is over. Who is not used for
+    some hours is not attached more often than once in so many; so silence is a bound.
+    """
+    silent = max(0.0, now - held.last_used)
+    if silent * held.history.attaches <= _SILENCE_SECONDS:
+        return held.history.attaches
+    return _SILENCE_SECONDS / silent
