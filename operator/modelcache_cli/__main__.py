@@ -14,6 +14,7 @@ import typer
 
 from modelcache_api.conditions import truncate
 from modelcache_cli.affinity import AffinityRequest, fetch_affinity
+from modelcache_cli.capacity.commands import plan_app
 from modelcache_cli.cluster import ClusterChoice, open_cluster
 from modelcache_cli.errors import CliError
 from modelcache_cli.inject import inject_text, open_lookup
@@ -46,6 +47,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(simulate_app)
+app.add_typer(plan_app)
 
 
 class Track(StrEnum):
