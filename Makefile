@@ -133,6 +133,11 @@ e2e: setup binaries $(if $(ROOT),images) ## End-to-end: demo and kills; as root 
 bench: setup binaries ## Benchmarks: all, or NAME=s3-to-disk.
 	@$(RUN) benchmarks/run.py $(NAME)
 
+ATTACHES ?= 10000000
+.PHONY: nightly
+nightly: setup ## What is too long for every change: ten million simulated attaches, time and memory.
+	@$(RUN) benchmarks/many_attaches.py $(ATTACHES)
+
 .PHONY: demo
 demo: setup binaries $(if $(filter nodes,$(PROFILE)),images) ## The main job on a real model; PROFILE=nodes: on three real nodes.
 	@$(RUN) -m modelcache_testbed.demo --profile $(PROFILE)

@@ -17,6 +17,7 @@ from modelcache_simulator.catalogue import Relation, load_catalogue
 from modelcache_simulator.comparison import compare, to_document
 from modelcache_simulator.errors import SimulationError
 from modelcache_simulator.levels import TIERS
+from modelcache_simulator.plots import draw_plots
 from modelcache_simulator.report import render_table
 from modelcache_simulator.runs import Result, Study, find_sizes, list_runs, run_study
 from modelcache_simulator.synthetic import Shape, make_requests
@@ -37,6 +38,7 @@ class SimulateRequest:
     protects_attached: bool
     processes: int | None
     out: Path | None
+    draws_plots: bool = False
 
 
 def simulate_trace(request: SimulateRequest) -> str:
@@ -45,6 +47,8 @@ def simulate_trace(request: SimulateRequest) -> str:
     Raises:
         CliError: what was given cannot be simulated.
     """
+    if request.draws_plots and request.out is None:
+        raise CliError("--plots needs a folder: give --out")
     try:
         study = _make_study(request)
         runs = list_runs(study)
@@ -67,6 +71,8 @@ def simulate_trace(request: SimulateRequest) -> str:
             (request.out / "table.txt").write_text(table, encoding="utf-8")
             document = json.dumps(to_document(rows), indent=2) + "\n"
             (request.out / "table.json").write_text(document, encoding="utf-8")
+            if request.draws_plots:
+                draw_plots(rows, results, request.out, request.capacities)
     except (SimulationError, OSError) as error:
         raise CliError(str(error)) from error
     return table

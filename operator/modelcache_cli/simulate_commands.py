@@ -46,6 +46,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter for each option
         int | None, typer.Option(min=1, help="Runs at once. Default: one for each core.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the table as text and JSON.")] = None,
+    plots: Annotated[
+        bool, typer.Option("--plots", help="Pictures into that folder; needs the extra plots.")
+    ] = False,
 ) -> None:
     """Replay a trace on simulated nodes, by the agent's own code, and compare policies.
 
@@ -62,6 +65,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter for each option
         protects_attached=not unprotected,
         processes=processes,
         out=out,
+        draws_plots=plots,
     )
     _say(lambda: simulate_trace(request))
 

@@ -110,7 +110,8 @@ def _with_uid(view: ModelCacheView, uids: Mapping[ObjectKey, Uid]) -> ModelCache
 
 def _ask_for_sizes(unknown: Iterable[str]) -> str:
     names = list(unknown)
+    first = names[0].rpartition("/")[2]
     return (
         f"the size of {', '.join(names[:10])}{' and others' if len(names) > 10 else ''} is not "  # noqa: PLR2004
-        f"known: give --size {names[0]}=16Gi, or --catalog with the model's name"
+        f"known: give --size {first}=16Gi, or --catalog with the model's name"
     )
