@@ -14,13 +14,15 @@ asked for. Errors are a tree:
     ├── NoSuchVersionError        the volume shows no such track
     ├── LayoutError               which files make up the model cannot be told
     ├── BadFileError              a file is not what its header says
-    └── UnsupportedDtypeError     a library has no such type; the bytes are still there
+    ├── UnsupportedDtypeError     a library has no such type; the bytes are still there
+    └── DeviceMapError            a device's memory cannot be mapped here; read the volume
 """
 
 from modelcache.attachment import Attachment, Version, attach, attach_async, attach_folder
 from modelcache.errors import (
     BadFileError,
     CopiedWarning,
+    DeviceMapError,
     LayoutError,
     ModelCacheError,
     NoSuchVersionError,
@@ -36,6 +38,7 @@ __all__ = [
     "Attachment",
     "BadFileError",
     "CopiedWarning",
+    "DeviceMapError",
     "LayoutError",
     "ModelCacheError",
     "NoSuchVersionError",

@@ -35,5 +35,9 @@ class UnsupportedDtypeError(ModelCacheError):
     """The library that was asked for has no such type; `Weights.raw` gives the bytes."""
 
 
+class DeviceMapError(ModelCacheError):
+    """A device's memory cannot be mapped here; the volume has the same bytes."""
+
+
 class CopiedWarning(UserWarning):
     """Bytes were copied into this process, which other processes do not share."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import KeysView
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final, Protocol
 
 from modelcache.errors import BadFileError
 from modelcache_api.safetensors_format import (
@@ -22,6 +22,14 @@ from modelcache_api.safetensors_format import (
 )
 
 _METADATA: Final = "__metadata__"
+
+
+class Readable(Protocol):
+    """A file, or whatever holds one."""
+
+    def read(self, length: int, /) -> bytes:
+        """The next bytes, at most so many; none at the end."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ class Header:
         return TensorInfo(name, dtype, shape, self._path, self._data_begin + begin, size)
 
 
-def read_header(path: Path, file: BinaryIO, size: int) -> Header:
+def read_header(path: Path, file: Readable, size: int) -> Header:
     """Read it from the beginning of an open file of `size` bytes.
 
     Raises:
@@ -106,7 +114,7 @@ def _size_bytes(dtype: str, shape: tuple[int, ...]) -> int:
     return whole
 
 
-def _read_exactly(path: Path, file: BinaryIO, length: int) -> bytes:
+def _read_exactly(path: Path, file: Readable, length: int) -> bytes:
     pieces = bytearray()
     while len(pieces) < length:
         piece = file.read(length - len(pieces))

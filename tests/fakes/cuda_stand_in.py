@@ -40,15 +40,20 @@ def break_libraries(folder: Path) -> Path:
     return folder
 
 
-def play(libraries: Path, scene: str, *arguments: object, **scripts: str):
-    """What a scene of `cuda_scenes.py` returns. `cuda` and `nvml` script the stand-ins."""
-    environment = {
+def environment_with(libraries: Path, *, cuda: str = "", nvml: str = "") -> dict[str, str]:
+    """Of a process whose driver is there. `cuda` and `nvml` script the stand-ins."""
+    return {
         **os.environ,
         "LD_LIBRARY_PATH": str(libraries),
         "PYTHONPATH": str(HERE.parent),
-        "STANDIN_CUDA": scripts.get("cuda", ""),
-        "STANDIN_NVML": scripts.get("nvml", ""),
+        "STANDIN_CUDA": cuda,
+        "STANDIN_NVML": nvml,
     }
+
+
+def play(libraries: Path, scene: str, *arguments: object, **scripts: str):
+    """What a scene of `cuda_scenes.py` returns."""
+    environment = environment_with(libraries, **scripts)
     done = subprocess.run(
         [sys.executable, "-m", "fakes.cuda_scenes", scene, *map(str, arguments)],
         env=environment,

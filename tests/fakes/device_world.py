@@ -31,10 +31,10 @@ class HandClock:
 
 
 def write_weights(path, size_bytes: int):
-    """A safetensors file of about so many bytes, one tensor `w`, different for each path."""
+    """A file of about so many bytes with one tensor, named as the file; each has other bytes."""
     body = random.Random(str(path)).randbytes(max(8, size_bytes) // 8 * 8)
     entry = {"dtype": "F32", "shape": [len(body) // 4], "data_offsets": [0, len(body)]}
-    header = json.dumps({"w": entry}).encode()
+    header = json.dumps({path.stem: entry}).encode()
     header += b" " * (-len(header) % 8)
     path.write_bytes(len(header).to_bytes(8, "little") + header + body)
     return path

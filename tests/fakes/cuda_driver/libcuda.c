@@ -151,6 +151,8 @@ EXPORTED int cuDevicePrimaryCtxRelease_v2(int device) {
 
 EXPORTED int cuCtxSetCurrent(void *context) { current = context; return OK; }
 
+EXPORTED int cuCtxSynchronize(void) { return ready(); }
+
 EXPORTED int cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
     if (ready()) return ready();
     *total = SCRIPT("total", 8LL << 30);
