@@ -120,6 +120,10 @@ test-failed: setup ## Repeat the tests that failed last.
 test-fast: setup ## Unit and property tests only.
 	@$(RUN) -m pytest tests/unit tests/property $(if $(K),-k "$(K)")
 
+.PHONY: test-gpu
+test-gpu: setup ## Tests that need a card of NVIDIA and a torch that uses it.
+	@$(RUN) -m pytest tests/gpu -m gpu $(if $(K),-k "$(K)")
+
 .PHONY: deflake
 deflake: setup binaries ## Repeat tests until one fails: make deflake K=expr.
 	@for round in $$(seq $(DEFLAKE_ROUNDS)); do echo "round $$round"; $(RUN) -m pytest -x -q $(if $(K),-k "$(K)") || exit 1; done

@@ -130,7 +130,6 @@ def cards(memory_info):
     return [
         [
             c.uuid,
-            c.is_instance,
             c.figures.total_bytes,
             c.figures.used_bytes,
             c.figures.is_host_memory,

@@ -84,6 +84,30 @@ def write(weights):
     return error.name
 
 
+def spoil(weights):
+    """Write through a tensor of torch; the answer is the error, or None if nothing objected."""
+    import torch
+
+    tensor = weights.tensor("w0")
+    try:
+        tensor.fill_(1.0)
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
+def matmul(weights):
+    """How far a product on the device is from the same one on the host, relatively."""
+    import torch
+
+    tensor = torch.nan_to_num(weights.tensor("w0")[: 512 * 512].reshape(512, 512).clamp(-1, 1))
+    right = tensor.cpu().double() @ tensor.cpu().double()
+    found = (tensor @ tensor).cpu().double()
+    scale = right.abs().max().clamp(min=1)
+    return [str(tensor.device), float((found - right).abs().max() / scale)]
+
+
 def drop(weights):
     """Give the map up, and say what is left of it."""
     from fakes.cuda_stand_in import live_objects
@@ -97,6 +121,8 @@ DEEDS = {
     "array": array,
     "write": write,
     "drop": drop,
+    "matmul": matmul,
+    "spoil": spoil,
 }
 
 

@@ -32,7 +32,9 @@ class HandClock:
 
 def write_weights(path, size_bytes: int):
     """A file of about so many bytes with one tensor, named as the file; each has other bytes."""
-    body = random.Random(str(path)).randbytes(max(8, size_bytes) // 8 * 8)
+    chance, body = random.Random(str(path)), bytearray()
+    while len(body) < max(8, size_bytes) // 8 * 8:
+        body += chance.randbytes(min(MIB, max(8, size_bytes) // 8 * 8 - len(body)))
     entry = {"dtype": "F32", "shape": [len(body) // 4], "data_offsets": [0, len(body)]}
     header = json.dumps({path.stem: entry}).encode()
     header += b" " * (-len(header) % 8)
@@ -63,3 +65,13 @@ def a_content(
     digest = f"sha256:{hashlib.sha256(name.encode()).hexdigest()}"
     files = (a_source(folder / "config.json"), *sources)
     return Content(Key(namespace, name), digest, files)
+
+
+def digests_of_weights(folder, name: str = "v1", namespace: str = "models") -> list[str]:
+    """SHA-256 of each tensor that `a_content` wrote, by name."""
+    paths = sorted((folder / namespace / name).glob("*.safetensors"))
+    begins = [8 + int.from_bytes(path.read_bytes()[:8], "little") for path in paths]
+    return [
+        hashlib.sha256(path.read_bytes()[begin:]).hexdigest()
+        for path, begin in zip(paths, begins, strict=True)
+    ]

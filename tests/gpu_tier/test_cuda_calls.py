@@ -62,8 +62,8 @@ def test_a_card_that_cannot_be_opened_says_why(stand_in):
 def test_C64_the_parent_of_instances_refuses_and_the_instances_are_counted(stand_in, tmp_path):
     found = play(stand_in, "cards", tmp_path / "none", nvml="memory=4 mig=2 used=5")
     parent, *instances = found
-    assert parent == [CARD, False, None, None, False]
-    assert [card[1:] for card in instances] == [[True, 4 << 30, 5, False]] * 2
+    assert parent == [CARD, None, None, False]
+    assert [card[1:] for card in instances] == [[4 << 30, 5, False]] * 2
     assert {card[0][:4] for card in instances} == {"MIG-"}
 
 
@@ -71,8 +71,8 @@ def test_C64_a_card_on_host_memory_has_the_hosts_figures_and_says_so(stand_in, t
     info = tmp_path / "meminfo"
     info.write_text("MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable:  400 kB\n")
     found = play(stand_in, "cards", info, nvml="memory=3")
-    assert found == [[CARD, False, 1000 * 1024, 600 * 1024, True]]
-    assert play(stand_in, "cards", tmp_path / "none", nvml="memory=3")[0][2:] == [None, None, True]
+    assert found == [[CARD, 1000 * 1024, 600 * 1024, True]]
+    assert play(stand_in, "cards", tmp_path / "none", nvml="memory=3")[0][1:] == [None, None, True]
 
 
 def test_C64_without_libraries_there_is_no_card_and_no_error(no_driver, tmp_path):
@@ -137,7 +137,9 @@ def test_C66_a_card_that_refuses_is_asked_once_more_and_never_for_what_others_ha
     found = play(stand_in, "refused", tmp_path)
     assert found["first"] == found["after"] == "loaded"
     assert found["alone"].startswith("GpuOutOfMemory: ")
-    assert found["evicting"].startswith("GpuOutOfMemory: refused by the device twice")
+    assert found["evicting"].startswith("GpuOutOfMemory: it was tried twice")
+    assert "(OUT_OF_MEMORY)" in found["alone"]
+    assert "(OUT_OF_MEMORY)" in found["evicting"]
     assert found["held"] == []
     assert found["capacity"] == found["held_bytes"] == 8 * MIB
     assert found["surplus"] == 0, "others have what was free, not what is ours"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,78 +14,26 @@ import pytest
 
 import modelcache
 from fakes.cuda_stand_in import environment_with
-from fakes.device_peers import receive
+from fakes.device_processes import Importer, exporting
+from fakes.device_world import digests_of_weights
 from modelcache.gpu import import_weights
 from modelcache.gpu.cuda_map import DeviceArray
 from modelcache.header import TensorInfo
 from modelcache.torch_view import view_on_device
 from modelcache_api.device_layout import DeviceLayout, encode_layout, parse_layout
 
-PEERS = [sys.executable, "-m", "fakes.device_peers"]
 CUDA = pytest.param("cuda", id="cuda-vmm")
 EMULATED = pytest.param("emulated", id="emulated")
 
 
-class Importer:
-    """A process that maps what it inherits."""
-
-    def __init__(self, environment, layout, descriptors):
-        numbers = [str(fd) for fd in descriptors]
-        self.process = subprocess.Popen(
-            [*PEERS, "import", layout.decode(), *numbers],
-            env=environment,
-            pass_fds=descriptors,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def ask(self, deed: str):
-        """Its answer; None if it died of it."""
-        self.process.stdin.write(f"{deed}\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        return json.loads(line) if line else None
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait(60)
-
-
 @pytest.fixture
 def exported(request, stand_in, tmp_path):
-    """An exporter that holds a content, its folder, and what it sent."""
-    environment = environment_with(stand_in)
-    address = str(tmp_path / "socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(address)
-        listener.listen()
-        listener.settimeout(60)
-        exporter = subprocess.Popen(
-            [*PEERS, "export", tmp_path, address, request.param],
-            env=environment,
-            stdin=subprocess.PIPE,
-        )
-        layout, descriptors = receive(listener)
-    yield exporter, layout, descriptors
-    exporter.kill()
-    exporter.wait()
-    for fd in descriptors:
-        os.close(fd)
+    with exporting(environment_with(stand_in), tmp_path, request.param) as found:
+        yield found
 
 
 def start_importer(stand_in, layout, descriptors):
     return Importer(environment_with(stand_in), layout, descriptors)
-
-
-def expected(tmp_path):
-    """Digests of the tensors in the files."""
-    weights = (
-        modelcache.attach_folder(tmp_path / "models" / "v1")
-        .version()
-        .safetensors(files=["w0.safetensors", "w1.safetensors"])
-    )
-    return [hashlib.sha256(weights.raw(name)).hexdigest() for name in sorted(weights)]
 
 
 @pytest.mark.parametrize("exported", [EMULATED, CUDA], indirect=True)
@@ -96,13 +42,15 @@ def test_tensors_are_right_in_another_process_also_after_the_exporter_was_killed
 ):
     exporter, layout, descriptors = exported
     importer = start_importer(stand_in, layout, descriptors)
-    assert importer.ask("digest") == expected(tmp_path)
+    assert importer.ask("digest") == digests_of_weights(tmp_path)
     exporter.send_signal(signal.SIGKILL)
     exporter.wait(60)
-    assert importer.ask("digest") == expected(tmp_path)
+    assert importer.ask("digest") == digests_of_weights(tmp_path)
     importer.close()
     late = start_importer(stand_in, layout, descriptors)
-    assert late.ask("digest") == expected(tmp_path), "descriptors outlive the exporter, too"
+    assert late.ask("digest") == digests_of_weights(tmp_path), (
+        "descriptors outlive the exporter, too"
+    )
     late.close()
 
 
@@ -120,7 +68,15 @@ def test_emulated_tensors_are_torchs_and_writing_to_them_harms_the_writer_alone(
     assert writer.process.wait(60) == -signal.SIGSEGV
     writer.process.stdin.close()
     found = [hashlib.sha256(tensors[name].numpy().tobytes()).hexdigest() for name in ("w0", "w1")]
-    assert found == expected(tmp_path)
+    assert found == digests_of_weights(tmp_path)
+
+
+def test_importing_the_client_costs_neither_torch_nor_the_drivers_bindings():
+    code = (
+        "import sys, modelcache.gpu; print({'torch', 'numpy', 'cuda', 'pynvml'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 def test_torch_without_the_device_says_so():
@@ -140,7 +96,7 @@ def test_what_is_mapped_of_a_card_is_read_only_described_and_given_back(
     assert length == 9 << 20
     assert offset % 256 == 0, "tensors begin aligned"
     assert importer.ask("write") == "CUDA_ERROR_ILLEGAL_ADDRESS"
-    assert importer.ask("digest") == expected(tmp_path)
+    assert importer.ask("digest") == digests_of_weights(tmp_path)
     assert set(importer.ask("drop").values()) == {0}
     importer.close()
 
@@ -157,7 +113,7 @@ def test_a_process_that_cannot_map_it_is_told_why(exported, stand_in, no_driver)
     }
     for reason, process in reasons.items():
         importer = Importer(*process)
-        found = json.loads(importer.process.stdout.readline())
+        found = importer.read()
         assert found["refused"].startswith("DeviceMapError: ")
         assert reason in found["refused"]
         importer.close()

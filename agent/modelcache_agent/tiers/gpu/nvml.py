@@ -22,7 +22,6 @@ class Card:
 
     uuid: str
     figures: CardFigures
-    is_instance: bool = False
 
 
 def read_cards(memory_info: Path = _MEMORY_INFO) -> tuple[Card, ...] | None:
@@ -63,7 +62,7 @@ def _find_cards(nvml: Any, memory_info: Path) -> Iterator[Card]:
         yield Card(nvml.nvmlDeviceGetUUID(handle), _read_figures(nvml, handle, memory_info))
         for instance in _instances(nvml, handle):
             figures = _read_figures(nvml, instance, memory_info)
-            yield Card(nvml.nvmlDeviceGetUUID(instance), figures, is_instance=True)
+            yield Card(nvml.nvmlDeviceGetUUID(instance), figures)
 
 
 def _instances(nvml: Any, handle: Any) -> Iterator[Any]:

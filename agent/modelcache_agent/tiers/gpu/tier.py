@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from modelcache_agent.decide.gpu.capacity import Budget, make_budget
 from modelcache_agent.decide.gpu.handover import Pod, refuse_handover
@@ -195,14 +195,14 @@ class GpuTier:
             budget, held = self._budget(device), self._candidates(order)
             room = make_room(needed, budget, held, was_refused=was_refused)
             if isinstance(room, Stay):
-                return room
+                return replace(room, message=f"{room.message}{refusal}")
             self._evict(room, content.key)
             try:
                 self._held[content.key] = load(device, content, placed)
                 return self._held[content.key]
             except OutOfDeviceMemoryError as error:
-                refusal = str(error)
-        return Stay(Reason.GPU_OUT_OF_MEMORY, f"refused by the device twice: {refusal}")
+                refusal = f"; the device refused: {error}"
+        return Stay(Reason.GPU_OUT_OF_MEMORY, f"it was tried twice{refusal}")
 
     def _evict(self, room: Room, newcomer: Key) -> None:
         for victim in room.victims:
