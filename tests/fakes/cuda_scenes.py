@@ -240,6 +240,28 @@ def refused(folder):
     }
 
 
+def half_way(folder, *scripts):
+    """One call of a load or a handover fails; what the tier says, and what is left of it."""
+    found = {}
+    for number, words in enumerate(scripts):
+        script("CUDA", words)
+        tier, _ = a_tier()
+        content = a_content(Path(folder), f"v{number}", 9 * MIB)
+        descriptors = count_descriptors()
+        outcome = told(tier.promote(content))
+        if outcome == "loaded":
+            handover = tier.attach(content.key, POD, frozenset({tier.identity.uuid}))
+            outcome = told(handover)
+            for fd in () if isinstance(handover, Stay) else handover.descriptors:
+                os.close(fd)
+        leaked = (
+            count_descriptors() - descriptors - sum(len(loaded.extents) for loaded in tier.held())
+        )
+        tier.close()
+        found[words] = [outcome, leaked, live_objects()]
+    return found
+
+
 def lost(folder):
     """The card dies in the middle of a load."""
     tier, clock = a_tier()

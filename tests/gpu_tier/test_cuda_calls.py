@@ -59,6 +59,11 @@ def test_a_card_that_cannot_be_opened_says_why(stand_in):
         assert words in card["text"]
 
 
+def test_a_card_that_has_fallen_off_is_lost_and_says_so(stand_in):
+    [found] = play(stand_in, "openings", "", nvml="query=15")
+    assert found == {"error": "DeviceLostError", "text": "NVML: GPU is lost"}
+
+
 def test_C64_the_parent_of_instances_refuses_and_the_instances_are_counted(stand_in, tmp_path):
     found = play(stand_in, "cards", tmp_path / "none", nvml="memory=4 mig=2 used=5")
     parent, *instances = found
@@ -143,6 +148,22 @@ def test_C66_a_card_that_refuses_is_asked_once_more_and_never_for_what_others_ha
     assert found["held"] == []
     assert found["capacity"] == found["held_bytes"] == 8 * MIB
     assert found["surplus"] == 0, "others have what was free, not what is ours"
+
+
+def test_whatever_call_fails_half_way_what_was_made_before_is_given_back(stand_in, tmp_path):
+    calls = {
+        "reserve=2": "cuMemAddressReserve",
+        "map=2": "cuMemMap",
+        "access=2": "cuMemSetAccess",
+        "export=999": "cuMemExportToShareableHandle",
+    }
+    found = play(stand_in, "half_way", tmp_path, *calls, "stream=2")
+    for words, call in calls.items():
+        outcome, leaked, live = found[words]
+        assert outcome.startswith("Gpu")
+        assert call in outcome
+        assert (leaked, live) == (0, NOTHING)
+    assert found["stream=2"] == ["loaded", 0, NOTHING], "without a stream copies are pageable"
 
 
 def test_a_card_that_dies_during_a_load_is_opened_anew(stand_in, tmp_path):

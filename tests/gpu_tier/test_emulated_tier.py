@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import mmap
 import os
 import random
 from itertools import pairwise
@@ -60,6 +62,28 @@ def test_a_pod_finds_every_file_byte_for_byte(tier, device, tmp_path, knows_piec
             os.pwrite(fd, b"x", 0)
         assert not os.get_inheritable(fd)
         os.close(fd)
+
+
+def test_who_has_the_descriptors_cannot_change_a_byte_even_as_root(tier, device, tmp_path):
+    content = a_content(tmp_path, "v1", MIB)
+    tier.promote(content)
+    handover = tier.attach(content.key, POD, given(device))
+    (fd,), (size,) = handover.descriptors, handover.layout.extents
+    again = os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
+    for attack in (
+        lambda: os.pwrite(again, b"x", 0),
+        lambda: os.truncate(again, 0),
+        lambda: os.truncate(again, 2 * size),
+        lambda: mmap.mmap(again, size, prot=mmap.PROT_READ | mmap.PROT_WRITE),
+        lambda: mmap.mmap(fd, size, prot=mmap.PROT_READ | mmap.PROT_WRITE),
+        lambda: fcntl.fcntl(again, fcntl.F_ADD_SEALS, 0),
+    ):
+        with pytest.raises(PermissionError):
+            attack()
+    path = content.weights()[0]
+    assert read_handover(handover, path.content.path) == path.location.read_bytes()
+    for descriptor in (fd, again):
+        os.close(descriptor)
 
 
 @pytest.mark.parametrize("knows_pieces", [True, False])

@@ -5,7 +5,8 @@
  * fragmentation do not. What a caller does wrong is answered with the driver's own error.
  *
  * STANDIN_CUDA scripts it: init, init_after, total, foreign, largest, granularity, vmm,
- * lost_after (calls that copy), pin_most, pin_nth, pin_seconds, readonly.
+ * lost_after (calls that copy), pin_most, pin_nth, pin_seconds, readonly; and which error a call
+ * returns: reserve, map, access, export, stream.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -202,6 +203,7 @@ EXPORTED int cuMemRelease(uint64_t handle) {
 EXPORTED int cuMemAddressReserve(uintptr_t *address, size_t size, size_t alignment, uintptr_t hint,
                                  unsigned long long flags) {
     if (ready()) return ready();
+    if (SCRIPT("reserve", OK)) return (int)SCRIPT("reserve", OK);
     if (!size || size % granularity() || alignment % granularity() || hint || flags) return INVALID_VALUE;
     /* Device addresses are aligned to the granularity, host addresses to pages. */
     size_t slack = granularity();
@@ -250,6 +252,7 @@ static int is_reserved(uintptr_t address, size_t size) {
 EXPORTED int cuMemMap(uintptr_t address, size_t size, size_t offset, uint64_t handle,
                       unsigned long long flags) {
     if (ready()) return ready();
+    if (SCRIPT("map", OK)) return (int)SCRIPT("map", OK);
     pthread_mutex_lock(&lock);
     int found = find_memory(handle), result = INVALID_VALUE;
     if (found && !offset && !flags && size == memories[found]->size && is_reserved(address, size))
@@ -284,6 +287,7 @@ EXPORTED int cuMemUnmap(uintptr_t address, size_t size) {
 EXPORTED int cuMemSetAccess(uintptr_t address, size_t size, const Access *access, size_t count) {
     size_t done = 0;
     if (ready()) return ready();
+    if (SCRIPT("access", OK)) return (int)SCRIPT("access", OK);
     if (count != 1 || access->location.type != DEVICE ||
         (access->flags != READ && access->flags != READ_WRITE))
         return INVALID_VALUE;
@@ -303,6 +307,7 @@ EXPORTED int cuMemSetAccess(uintptr_t address, size_t size, const Access *access
 
 EXPORTED int cuMemExportToShareableHandle(void *shareable, uint64_t handle, int type,
                                           unsigned long long flags) {
+    if (SCRIPT("export", OK)) return (int)SCRIPT("export", OK);
     pthread_mutex_lock(&lock);
     int found = find_memory(handle), result = INVALID_VALUE;
     if (found && type == POSIX_FD && !flags && memories[found]->is_exportable) {
@@ -393,6 +398,7 @@ EXPORTED int cuMemFreeHost(void *address) {
 
 EXPORTED int cuStreamCreate(void **stream, unsigned flags) {
     if (ready()) return ready();
+    if (SCRIPT("stream", OK)) return (int)SCRIPT("stream", OK);
     if (flags > 1) return INVALID_VALUE;
     streams++;
     *stream = malloc(1);

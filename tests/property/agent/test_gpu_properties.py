@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 
 import pytest
@@ -118,6 +119,35 @@ def test_victims_make_room_are_free_to_go_and_none_is_in_vain(
 def test_a_layout_is_read_as_it_was_written(extents, is_emulated, text):
     layout = DeviceLayout("GPU-1", is_emulated, text, tuple(extents), ())
     assert parse_layout(encode_layout(layout)) == layout
+
+
+ANYTHING = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(), inner)),
+    max_leaves=6,
+)
+GOOD = {
+    "format": 1,
+    "device": "GPU-1",
+    "emulated": False,
+    "contentDigest": "sha256:0",
+    "extents": [10, 10],
+    "files": [["a.safetensors", 0, 15], ["b.safetensors", 15, 5]],
+}
+
+
+@given(st.sampled_from(sorted(GOOD)), ANYTHING)
+def test_a_layout_with_one_wrong_field_is_refused_or_keeps_every_file_within_the_extents(
+    field, value
+):
+    try:
+        found = parse_layout(json.dumps({**GOOD, field: value}).encode())
+    except LayoutFormatError as error:
+        assert "layout" in str(error) or "overlaps" in str(error)  # noqa: PT017 - or it is read
+        return
+    assert all(file.offset + file.size_bytes <= found.total_bytes for file in found.files)
+    for before, after in pairwise(sorted(found.files, key=lambda file: file.offset)):
+        assert before.offset + before.size_bytes <= after.offset
 
 
 @given(st.one_of(st.binary(max_size=300), st.text().map(str.encode)))

@@ -44,6 +44,11 @@ class Gap:
     offset: int
     size_bytes: int
 
+    @property
+    def end(self) -> int:
+        """The first byte behind it."""
+        return self.offset + self.size_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -166,24 +171,29 @@ def choose_place(arena: Arena, owner: str, size_bytes: int) -> Place | NoPlace:
     wanted = class_bytes(size_bytes, arena.shape.unit_bytes)
     usable = usable_regions(arena, owner, wanted)
     for region in usable:
-        fitting = [gap for gap in arena.gaps(region) if gap.size_bytes >= wanted]
-        if fitting:
-            same = {b.offset for b in arena.blocks if b.size_bytes == wanted}
-            ends = {b.end for b in arena.blocks if b.size_bytes == wanted}
+        offset = _choose_offset(arena, arena.gaps(region), wanted)
+        if offset is not None:
+            return Place(offset, wanted)
+    free = [[gap.size_bytes for gap in arena.gaps(region)] for region in usable]
+    largest = max((max(sizes, default=0) for sizes in free), default=0)
+    return NoPlace(wanted, max(map(sum, free), default=0), largest)
 
-            def score(
-                gap: Gap, same: set[int] = same, ends: set[int] = ends
-            ) -> tuple[bool, bool, int, int]:
-                is_beside = gap.offset in ends or gap.offset + gap.size_bytes in same
-                return (gap.size_bytes != wanted, not is_beside, gap.size_bytes, gap.offset)
 
-            best = min(fitting, key=score)
-            if best.offset not in ends and best.offset + best.size_bytes in same:
-                return Place(best.offset + best.size_bytes - wanted, wanted)
-            return Place(best.offset, wanted)
-    gaps = [gap.size_bytes for region in usable for gap in arena.gaps(region)]
-    free = max((sum(g.size_bytes for g in arena.gaps(region)) for region in usable), default=0)
-    return NoPlace(wanted, free, max(gaps, default=0))
+def _choose_offset(arena: Arena, gaps: tuple[Gap, ...], wanted_bytes: int) -> int | None:
+    """Where in the best of these gaps; None: none is large enough."""
+    begins = {block.offset for block in arena.blocks if block.size_bytes == wanted_bytes}
+    ends = {block.end for block in arena.blocks if block.size_bytes == wanted_bytes}
+
+    def score(gap: Gap) -> tuple[bool, bool, int, int]:
+        is_beside = gap.offset in ends or gap.end in begins
+        return (gap.size_bytes != wanted_bytes, not is_beside, gap.size_bytes, gap.offset)
+
+    fitting = (gap for gap in gaps if gap.size_bytes >= wanted_bytes)
+    best = min(fitting, key=score, default=None)
+    if best is None:
+        return None
+    is_at_the_end = best.end in begins and best.offset not in ends
+    return best.end - wanted_bytes if is_at_the_end else best.offset
 
 
 def usable_regions(arena: Arena, owner: str, wanted_bytes: int) -> tuple[Region, ...]:
