@@ -19,6 +19,7 @@ from modelcache_agent.decide.gpu.arena import (
     Region,
     Shape,
     choose_place,
+    class_bytes,
     fragmentation,
     make_arena,
     place_block,
@@ -88,8 +89,9 @@ class EmulatedDevice:
 
     def allocate(self, size_bytes: int, owner: str) -> Extent:
         """As the port says; the slab is compacted if that makes room."""
-        if self.arena.used_bytes + size_bytes > self.arena.shape.size_bytes - self.foreign_bytes:
-            raise OutOfDeviceMemoryError(f"{size_bytes} bytes are more than is free")
+        needed = class_bytes(size_bytes, self.rules.granularity_bytes)
+        if self.arena.used_bytes + needed > self.arena.shape.size_bytes - self.foreign_bytes:
+            raise OutOfDeviceMemoryError(f"{needed} bytes are more than is free")
         found = choose_place(self.arena, owner, size_bytes)
         if isinstance(found, NoPlace) and found.is_fragmented:
             plan = compact_for(self.arena, owner, size_bytes, self._fixed())
