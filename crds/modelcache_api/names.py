@@ -57,6 +57,8 @@ WAIT_CONTAINER: Final = "modelcache-wait"
 MOUNT_PATH: Final = "/mnt/models"
 # Environment of containers that read models. The last two are the Hugging Face libraries' own.
 ENV_MODEL_PATH: Final = "MODELCACHE_PATH"
+# On a laptop: a plain folder stands in for the volume. Set by developers, read by the library.
+ENV_DEVELOPMENT_FOLDER: Final = "MODELCACHE_DEVELOPMENT_FOLDER"
 ENV_HUB_CACHE: Final = "HF_HUB_CACHE"
 ENV_HUB_OFFLINE: Final = "HF_HUB_OFFLINE"
 
@@ -120,6 +122,7 @@ KUBELET_EPHEMERAL: Final = "csi.storage.k8s.io/ephemeral"
 VOLUME_MODEL_FOLDER: Final = "model"
 VOLUME_HUB_FOLDER: Final = "hub"
 VOLUME_STATUS_FILE: Final = "status.json"
+VOLUME_SOCKET: Final = "agent.sock"
 
 
 class Condition(StrEnum):
@@ -182,6 +185,21 @@ class VolumeState(StrEnum):
     READY = "Ready"
     FAILED = "Failed"
     REFUSED = "Refused"
+
+
+class SocketReason(StrEnum):
+    """Why a volume's socket refuses. Told to the client and counted; told in docs/client.md."""
+
+    MESSAGE_TOO_LARGE = "MessageTooLarge"
+    MALFORMED_MESSAGE = "MalformedMessage"
+    UNKNOWN_MESSAGE = "UnknownMessage"
+    NO_HELLO = "NoHello"
+    UNSUPPORTED_VERSION = "UnsupportedVersion"
+    TOO_SLOW = "TooSlow"
+    TOO_MANY_CONNECTIONS = "TooManyConnections"
+    NOT_COMPLETE = "NotComplete"
+    INDEX_TOO_LARGE = "IndexTooLarge"
+    STORE_ERROR = "StoreError"
 
 
 class Reason(StrEnum):

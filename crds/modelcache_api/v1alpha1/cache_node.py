@@ -74,6 +74,18 @@ class CacheRef(ApiModel):
     namespace: Annotated[Name, Field(description="Namespace of the ModelCache.")]
     name: Annotated[Name, Field(description="Name of the ModelCache.")]
     stable_uid: Annotated[Uid, Field(description="UID of its stable ModelVersion.")]
+    canary_uid: Annotated[
+        Uid | None, Field(description="UID of its canary's ModelVersion, while it has one.")
+    ] = None
+    canary_weight: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=100,
+            description="Share of the traffic that the canary takes now, in percent.",
+            json_schema_extra={"format": "int32"},
+        ),
+    ] = 0
     origin: Annotated[
         EntryOrigin, Field(description="Whether it is placed here, or asked for by a pod.")
     ] = EntryOrigin.PLACEMENT
