@@ -128,6 +128,10 @@ test-gpu: setup ## Tests that need a card of NVIDIA and a torch that uses it.
 deflake: setup binaries ## Repeat tests until one fails: make deflake K=expr.
 	@for round in $$(seq $(DEFLAKE_ROUNDS)); do echo "round $$round"; $(RUN) -m pytest -x -q $(if $(K),-k "$(K)") || exit 1; done
 
+.PHONY: fuzz-nightly
+fuzz-nightly: setup ## The socket: a million malformed messages, a thousand attaches with kills.
+	@MODELCACHE_FUZZ_MESSAGES=1000000 MODELCACHE_KILLED_CLIENTS=1000 $(RUN) -m pytest -q tests/socket/test_fuzz.py tests/socket/test_killed_clients.py
+
 .PHONY: e2e
 e2e: setup binaries $(if $(ROOT),images) ## End-to-end: demo and kills; as root also the product on three real nodes.
 	@$(if $(ROOT),,echo "not root: the suites on real nodes are left out")

@@ -6,17 +6,17 @@ There is no thread: what the agent pushes waits in the socket and is read when s
 from __future__ import annotations
 
 import array
+import contextlib
 import mmap
 import os
 import select
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from modelcache_api.names import SocketReason
+from modelcache_api.names import SocketReason, VolumeState
 from modelcache_api.volume_progress import VolumeProgress
 from modelcache_api.volume_socket import (
     MAX_DESCRIPTORS,
@@ -39,6 +39,7 @@ _MOST_ADDRESS_BYTES: Final = 107
 _READ_BYTES: Final = 65536
 _ANCILLARY_BYTES: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 _ANSWER_SECONDS: Final = 10.0
+_READY_SECONDS: Final = 1.0
 
 
 class AgentSocket:
@@ -72,8 +73,8 @@ class AgentSocket:
     def drain(self) -> None:
         """Take what has arrived."""
         while True:
-            while (message := self._take()) is not None:
-                self._discard_descriptors(message)
+            while self._take() is not None:
+                self._discard_descriptors()
             try:
                 self._receive(socket.MSG_DONTWAIT)
             except BlockingIOError:
@@ -91,6 +92,7 @@ class AgentSocket:
         Raises:
             SocketProtocolError: the agent refuses; the connection stays.
         """
+        self._await_ready(time.monotonic() + _READY_SECONDS)
         asked = self._send("index")
         deadline = time.monotonic() + _ANSWER_SECONDS
         while True:
@@ -108,12 +110,18 @@ class AgentSocket:
                     raise OSError(str(error)) from error
                 finally:
                     os.close(descriptor)
-            self._discard_descriptors(message)
+            self._discard_descriptors()
 
     def close(self) -> None:
         """End it."""
-        self._discard_descriptors(None)
+        self._discard_descriptors()
         self._line.close()
+
+    def _await_ready(self, deadline: float) -> None:
+        """The model's folder appears a moment before the agent says so."""
+        with contextlib.suppress(TimeoutError):
+            while self.progress is None or self.progress.state is not VolumeState.READY:
+                self._await_message(deadline)
 
     def _send(self, kind: RequestType) -> int:
         self._next_id += 1
@@ -139,7 +147,7 @@ class AgentSocket:
                 )
             match message:
                 case None:
-                    self._discard_descriptors(None)
+                    self._discard_descriptors()
                     continue
                 case Welcome():
                     self._is_welcome = True
@@ -166,7 +174,7 @@ class AgentSocket:
             raise ConnectionResetError("the agent has closed the connection")
         self._buffer.feed(data)
 
-    def _discard_descriptors(self, _message: Message | None) -> None:
+    def _discard_descriptors(self) -> None:
         while self._descriptors:
             os.close(self._descriptors.pop())
 
@@ -178,7 +186,7 @@ def wait_readable(descriptor: int, seconds: float) -> bool:
     return bool(poll.poll(max(1, int(seconds * 1000))))
 
 
-@contextmanager
+@contextlib.contextmanager
 def _address(path: Path) -> Iterator[str]:
     """What the path is called where names of sockets are short."""
     if len(os.fsencode(path)) <= _MOST_ADDRESS_BYTES:
