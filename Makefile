@@ -120,9 +120,17 @@ test-failed: setup ## Repeat the tests that failed last.
 test-fast: setup ## Unit and property tests only.
 	@$(RUN) -m pytest tests/unit tests/property $(if $(K),-k "$(K)")
 
+.PHONY: test-gpu
+test-gpu: setup ## Tests that need a card of NVIDIA and a torch that uses it.
+	@$(RUN) -m pytest tests/gpu -m gpu $(if $(K),-k "$(K)")
+
 .PHONY: deflake
 deflake: setup binaries ## Repeat tests until one fails: make deflake K=expr.
 	@for round in $$(seq $(DEFLAKE_ROUNDS)); do echo "round $$round"; $(RUN) -m pytest -x -q $(if $(K),-k "$(K)") || exit 1; done
+
+.PHONY: fuzz-nightly
+fuzz-nightly: setup ## The socket: a million malformed messages, a thousand attaches with kills.
+	@MODELCACHE_FUZZ_MESSAGES=1000000 MODELCACHE_KILLED_CLIENTS=1000 $(RUN) -m pytest -q tests/socket/test_fuzz.py tests/socket/test_killed_clients.py
 
 .PHONY: e2e
 e2e: setup binaries $(if $(ROOT),images) ## End-to-end: demo and kills; as root also the product on three real nodes.
@@ -132,6 +140,11 @@ e2e: setup binaries $(if $(ROOT),images) ## End-to-end: demo and kills; as root 
 .PHONY: bench
 bench: setup binaries ## Benchmarks: all, or NAME=s3-to-disk.
 	@$(RUN) benchmarks/run.py $(NAME)
+
+ATTACHES ?= 10000000
+.PHONY: nightly
+nightly: setup ## What is too long for every change: ten million simulated attaches, time and memory.
+	@$(RUN) benchmarks/many_attaches.py $(ATTACHES)
 
 .PHONY: demo
 demo: setup binaries $(if $(filter nodes,$(PROFILE)),images) ## The main job on a real model; PROFILE=nodes: on three real nodes.

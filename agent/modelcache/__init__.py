@@ -14,13 +14,19 @@ asked for. Errors are a tree:
     ├── NoSuchVersionError        the volume shows no such track
     ├── LayoutError               which files make up the model cannot be told
     ├── BadFileError              a file is not what its header says
-    └── UnsupportedDtypeError     a library has no such type; the bytes are still there
+    ├── UnsupportedDtypeError     a library has no such type; the bytes are still there
+    ├── DeviceMapError            a device's memory cannot be mapped here; read the volume
+    └── ClosedError               the object was closed
 """
 
 from modelcache.attachment import Attachment, Version, attach, attach_async, attach_folder
 from modelcache.errors import (
     BadFileError,
+    ClosedError,
     CopiedWarning,
+    DevelopmentWarning,
+    DeviceMapError,
+    FallbackWarning,
     LayoutError,
     ModelCacheError,
     NoSuchVersionError,
@@ -30,17 +36,23 @@ from modelcache.errors import (
     VolumeRefusedError,
 )
 from modelcache.header import TensorInfo
+from modelcache.index import TensorIndex
 from modelcache.weights import Weights
 
 __all__ = [
     "Attachment",
     "BadFileError",
+    "ClosedError",
     "CopiedWarning",
+    "DevelopmentWarning",
+    "DeviceMapError",
+    "FallbackWarning",
     "LayoutError",
     "ModelCacheError",
     "NoSuchVersionError",
     "NoVolumeError",
     "NotReadyError",
+    "TensorIndex",
     "TensorInfo",
     "UnsupportedDtypeError",
     "Version",

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
 
-from modelcache.errors import NoSuchVersionError, NotReadyError, NoVolumeError
+from modelcache.choice import STABLE, Track, choose_track, make_weights
+from modelcache.errors import (
+    DevelopmentWarning,
+    ModelCacheError,
+    NoSuchVersionError,
+    NotReadyError,
+    NoVolumeError,
+)
+from modelcache.index import TensorIndex, read_files, read_shared
 from modelcache.layout import choose_weight_files
-from modelcache.volume import Volume, find_volume, watch
+from modelcache.live import LiveVolume
+from modelcache.volume import find_volume, watch
 from modelcache.weights import Weights
-from modelcache_api.names import ENV_MODEL_PATH, VOLUME_HUB_FOLDER
+from modelcache_api.names import ENV_DEVELOPMENT_FOLDER, ENV_MODEL_PATH, VOLUME_HUB_FOLDER
 from modelcache_api.volume_progress import VolumeProgress
 
 if TYPE_CHECKING:
@@ -22,16 +32,14 @@ if TYPE_CHECKING:
 OnMiss = Literal["wait", "raise"]
 Told = Callable[[VolumeProgress], None]
 
-STABLE: Final = "stable"
-_LOOK_SECONDS: Final = 0.2
-
 
 class Version:
     """One immutable content. Everything that is read from it stays valid for the pod's life."""
 
-    def __init__(self, track: str, path: Path) -> None:
+    def __init__(self, track: str, path: Path, live: LiveVolume | None = None) -> None:
         self.track = track
         self.path = path
+        self._live = live
 
     def safetensors(
         self,
@@ -51,6 +59,17 @@ class Version:
         root = self.path / folder
         chosen = choose_weight_files(root) if files is None else [root / name for name in files]
         return Weights(chosen, read_only=read_only)
+
+    def index(self, folder: str = ".", *, files: Sequence[str] | None = None) -> TensorIndex:
+        """Where each tensor lies, without opening the weights where the agent can be asked.
+
+        Raises:
+            LayoutError, BadFileError: see there.
+        """
+        root = self.path / folder
+        chosen = choose_weight_files(root) if files is None else [root / name for name in files]
+        shared = None if self._live is None else self._live.index()
+        return read_files(chosen) if shared is None else read_shared(shared, self.path, chosen)
 
     def tensors(self, folder: str = ".") -> dict[str, torch.Tensor]:
         """All tensors by name, for torch, on the shared pages."""
@@ -77,12 +96,33 @@ class Version:
 
 
 class Attachment:
-    """The model of one pod: what its volume shows."""
+    """The model of one pod: what its volume shows.
 
-    def __init__(self, cache: str | None, model: Path, hub: Path | None) -> None:
-        self.cache = cache
+    May be used as a context. Closing it hangs up on the node's agent and nothing else: what was
+    opened through it stays valid, and so do the last weights that were heard.
+    """
+
+    def __init__(self, model: Path, live: LiveVolume | None) -> None:
         self._model = model
-        self.hub_cache = hub
+        self._live = live
+        self.cache = None if live is None else live.progress().cache
+        self.hub_cache = None if live is None else live.volume.root / VOLUME_HUB_FOLDER
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up; may be called again."""
+        if self._live is not None:
+            self._live.close()
 
     @property
     def tracks(self) -> tuple[str, ...]:
@@ -94,6 +134,33 @@ class Attachment:
         """The folder of the stable version."""
         return self._model
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the node's agent pushes what changes; else the path is read."""
+        return self._live is not None and self._live.is_connected
+
+    @property
+    def fallbacks(self) -> int:
+        """Times that the agent was lost or has refused, and the path was read instead."""
+        return 0 if self._live is None else self._live.fallbacks
+
+    def progress(self) -> VolumeProgress | None:
+        """What the agent says of the volume now; None for a plain folder."""
+        return None if self._live is None else self._live.progress()
+
+    def weights(self) -> Mapping[str, int]:
+        """Shares of the traffic in force now, in percent by track; `canary` if there is one."""
+        return make_weights(self._canary_weight())
+
+    def choose(self, key: str | bytes) -> Track:
+        """Which track takes the request with this key, by the weights in force now.
+
+        The same key stays where it is while the weight does, and a growing weight only moves keys
+        from stable to the canary. Without a canary it is always `stable`. It says nothing about
+        which versions this process can read: see `tracks`.
+        """
+        return choose_track(key, self.cache or "", self._canary_weight())
+
     def version(self, track: str = STABLE) -> Version:
         """The version of a track.
 
@@ -102,7 +169,10 @@ class Attachment:
         """
         if track not in self.tracks:
             raise NoSuchVersionError(f"there is no {track!r} here, but {', '.join(self.tracks)}")
-        return Version(track, self._model)
+        return Version(track, self._model, self._live)
+
+    def _canary_weight(self) -> int | None:
+        return None if self._live is None else self._live.progress().canary_weight
 
 
 def attach(
@@ -127,12 +197,19 @@ def attach(
         VolumeRefusedError: the node does not hand the model to this pod.
         NotReadyError: it is not complete in time.
     """
-    volume = find_volume(root, os.environ)
+    if (folder := _development_folder(root)) is not None:
+        return attach_folder(folder)
+    live = LiveVolume(find_volume(root, os.environ))
     deadline = _deadline(on_miss, timeout)
-    for progress in watch(volume, cache):
-        _judge(progress, deadline, on_progress)
-        time.sleep(_LOOK_SECONDS)
-    return _attachment(volume)
+    try:
+        for progress in watch(live.volume, cache):
+            _judge(progress, deadline, on_progress)
+            live.demand()
+            live.pause(_remaining(deadline))
+        return _attachment(live)
+    except BaseException:
+        live.close()
+        raise
 
 
 async def attach_async(
@@ -144,12 +221,19 @@ async def attach_async(
     on_progress: Told | None = None,
 ) -> Attachment:
     """As `attach`, for programs with an event loop."""
-    volume = find_volume(root, os.environ)
+    if (folder := _development_folder(root)) is not None:
+        return attach_folder(folder)
+    live = LiveVolume(find_volume(root, os.environ))
     deadline = _deadline(on_miss, timeout)
-    for progress in watch(volume, cache):
-        _judge(progress, deadline, on_progress)
-        await asyncio.sleep(_LOOK_SECONDS)
-    return _attachment(volume)
+    try:
+        for progress in watch(live.volume, cache):
+            _judge(progress, deadline, on_progress)
+            live.demand()
+            await live.pause_async(_remaining(deadline))
+        return _attachment(live)
+    except BaseException:
+        live.close()
+        raise
 
 
 def attach_folder(path: str | os.PathLike[str]) -> Attachment:
@@ -161,7 +245,7 @@ def attach_folder(path: str | os.PathLike[str]) -> Attachment:
     folder = Path(path)
     if not folder.is_dir():
         raise NoVolumeError(f"{folder} is no folder; in a pod, attach() finds {ENV_MODEL_PATH}")
-    return Attachment(None, folder, None)
+    return Attachment(folder, None)
 
 
 def _deadline(on_miss: OnMiss, timeout: float | None) -> float | None:
@@ -181,5 +265,28 @@ def _judge(progress: VolumeProgress, deadline: float | None, told: Told | None) 
         told(progress)
 
 
-def _attachment(volume: Volume) -> Attachment:
-    return Attachment(volume.progress().cache, volume.model, volume.root / VOLUME_HUB_FOLDER)
+def _remaining(deadline: float | None) -> float:
+    return float("inf") if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def _attachment(live: LiveVolume) -> Attachment:
+    live.demand()
+    return Attachment(live.volume.model, live)
+
+
+def _development_folder(root: str | os.PathLike[str] | None) -> str | None:
+    """The folder that the environment names, unless the caller says where the volume is."""
+    folder = os.environ.get(ENV_DEVELOPMENT_FOLDER)
+    if not folder or root is not None:
+        return None
+    if os.environ.get(ENV_MODEL_PATH):
+        raise ModelCacheError(
+            f"both {ENV_DEVELOPMENT_FOLDER} and {ENV_MODEL_PATH} are set: in a pod, which has a "
+            f"volume, take {ENV_DEVELOPMENT_FOLDER} out of the environment"
+        )
+    warnings.warn(
+        f"{ENV_DEVELOPMENT_FOLDER}={folder}: a plain folder, and no volume of a node",
+        DevelopmentWarning,
+        stacklevel=3,
+    )
+    return folder

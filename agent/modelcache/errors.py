@@ -35,5 +35,21 @@ class UnsupportedDtypeError(ModelCacheError):
     """The library that was asked for has no such type; `Weights.raw` gives the bytes."""
 
 
+class DeviceMapError(ModelCacheError):
+    """A device's memory cannot be mapped here; the volume has the same bytes."""
+
+
+class ClosedError(ModelCacheError):
+    """The object was closed. What it handed out before is as good as ever."""
+
+
+class FallbackWarning(UserWarning):
+    """The node's agent cannot be reached through the volume's socket; the path says the same."""
+
+
+class DevelopmentWarning(UserWarning):
+    """A plain folder stands in for the volume, as the environment says."""
+
+
 class CopiedWarning(UserWarning):
     """Bytes were copied into this process, which other processes do not share."""

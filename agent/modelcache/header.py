@@ -11,7 +11,7 @@ import math
 from collections.abc import KeysView
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final, Protocol
 
 from modelcache.errors import BadFileError
 from modelcache_api.safetensors_format import (
@@ -22,6 +22,14 @@ from modelcache_api.safetensors_format import (
 )
 
 _METADATA: Final = "__metadata__"
+
+
+class Readable(Protocol):
+    """A file, or whatever holds one."""
+
+    def read(self, length: int, /) -> bytes:
+        """The next bytes, at most so many; none at the end."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +48,7 @@ class Header:
     """The header of one file."""
 
     def __init__(self, path: Path, tensors: dict[str, Any], data_begin: int, size: int) -> None:
-        self._path = path
+        self.path = path
         self._tensors = tensors
         self._data_begin = data_begin
         self._size = size
@@ -65,16 +73,16 @@ class Header:
             size = _size_bytes(dtype, shape)
             fits = 0 <= begin <= end <= self._size - self._data_begin
         except (KeyError, TypeError, ValueError):
-            raise BadFileError(f"{self._path}: the entry of tensor {name!r} is invalid") from None
+            raise BadFileError(f"{self.path}: the entry of tensor {name!r} is invalid") from None
         if not fits or end - begin != size:
             raise BadFileError(
-                f"{self._path}: tensor {name!r} claims bytes {begin} to {end}, its shape needs "
+                f"{self.path}: tensor {name!r} claims bytes {begin} to {end}, its shape needs "
                 f"{size} and the file has {self._size - self._data_begin}"
             )
-        return TensorInfo(name, dtype, shape, self._path, self._data_begin + begin, size)
+        return TensorInfo(name, dtype, shape, self.path, self._data_begin + begin, size)
 
 
-def read_header(path: Path, file: BinaryIO, size: int) -> Header:
+def read_header(path: Path, file: Readable, size: int) -> Header:
     """Read it from the beginning of an open file of `size` bytes.
 
     Raises:
@@ -87,13 +95,22 @@ def read_header(path: Path, file: BinaryIO, size: int) -> Header:
         )
     if LENGTH_BYTES + length > size:
         raise BadFileError(f"{path}: its header claims {length} bytes, the file has only {size}")
+    return parse_header(path, _read_exactly(path, file, length), LENGTH_BYTES + length, size)
+
+
+def parse_header(path: Path, body: bytes, data_begin: int, size: int) -> Header:
+    """The header of a file of `size` bytes with its data from `data_begin` on.
+
+    Raises:
+        BadFileError: it is not one of safetensors.
+    """
     try:
-        tensors = json.loads(_read_exactly(path, file, length))
+        tensors = json.loads(body)
     except (ValueError, RecursionError):
         raise BadFileError(f"{path}: its safetensors header is not JSON") from None
     if not isinstance(tensors, dict):
         raise BadFileError(f"{path}: its safetensors header is not an object")
-    return Header(path, tensors, LENGTH_BYTES + length, size)
+    return Header(path, tensors, data_begin, size)
 
 
 def _size_bytes(dtype: str, shape: tuple[int, ...]) -> int:
@@ -106,7 +123,7 @@ def _size_bytes(dtype: str, shape: tuple[int, ...]) -> int:
     return whole
 
 
-def _read_exactly(path: Path, file: BinaryIO, length: int) -> bytes:
+def _read_exactly(path: Path, file: Readable, length: int) -> bytes:
     pieces = bytearray()
     while len(pieces) < length:
         piece = file.read(length - len(pieces))

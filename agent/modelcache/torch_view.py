@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import torch
 
-from modelcache.errors import UnsupportedDtypeError
+from modelcache.errors import DeviceMapError, UnsupportedDtypeError
 from modelcache.header import TensorInfo
 
 # safetensors' names of types in torch's words; the newest of them are not in every torch.
@@ -39,12 +39,7 @@ def view(info: TensorInfo, buffer: memoryview) -> torch.Tensor:
     Raises:
         UnsupportedDtypeError: torch has no such type.
     """
-    dtype = getattr(torch, _DTYPES.get(info.dtype, ""), None)
-    if dtype is None:
-        raise UnsupportedDtypeError(
-            f"torch {torch.__version__} has no type for {info.dtype} of tensor {info.name!r}: "
-            "take raw()"
-        )
+    dtype = _find_dtype(info)
     if info.size_bytes == 0:
         return torch.empty(info.shape, dtype=dtype)
     if info.offset % dtype.itemsize:
@@ -55,3 +50,33 @@ def view(info: TensorInfo, buffer: memoryview) -> torch.Tensor:
     return torch.frombuffer(buffer, dtype=dtype, count=count, offset=info.offset).reshape(
         info.shape
     )
+
+
+def view_on_device(info: TensorInfo, array: Any, device: str) -> torch.Tensor:
+    """A tensor on bytes of a device. Its storage owns the array.
+
+    Raises:
+        UnsupportedDtypeError: torch has no such type.
+        DeviceMapError: this torch does not know the device, or the bytes are not aligned for it.
+    """
+    dtype = _find_dtype(info)
+    if info.size_bytes == 0:
+        return torch.empty(info.shape, dtype=dtype, device=device)
+    if info.offset % dtype.itemsize:
+        raise DeviceMapError(f"tensor {info.name!r} is not aligned: read it from the volume")
+    try:
+        whole = torch.as_tensor(array, device=device)
+    except (AssertionError, RuntimeError) as error:
+        # Without CUDA torch answers with an assertion.
+        raise DeviceMapError(f"torch cannot use {device}: {error}") from None
+    return whole.view(dtype).reshape(info.shape)
+
+
+def _find_dtype(info: TensorInfo) -> torch.dtype:
+    dtype: torch.dtype | None = getattr(torch, _DTYPES.get(info.dtype, ""), None)
+    if dtype is None:
+        raise UnsupportedDtypeError(
+            f"torch {torch.__version__} has no type for {info.dtype} of tensor {info.name!r}: "
+            "take raw()"
+        )
+    return dtype

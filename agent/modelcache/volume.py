@@ -13,6 +13,7 @@ from modelcache_api.names import (
     LABEL_CACHE,
     MOUNT_PATH,
     VOLUME_MODEL_FOLDER,
+    VOLUME_SOCKET,
     VOLUME_STATUS_FILE,
     VolumeState,
 )
@@ -29,6 +30,11 @@ class Volume:
     def model(self) -> Path:
         """Where the complete model is, or will be."""
         return self.root / VOLUME_MODEL_FOLDER
+
+    @property
+    def socket(self) -> Path:
+        """Where the agent listens."""
+        return self.root / VOLUME_SOCKET
 
     @property
     def is_ready(self) -> bool:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, overload
 
-from modelcache.errors import BadFileError, UnsupportedDtypeError
+from modelcache.errors import BadFileError, ClosedError, UnsupportedDtypeError
 from modelcache.file_map import FileMap, count_private_bytes
 from modelcache.header import Header, TensorInfo, read_header
 
 if TYPE_CHECKING:
     import torch
+
+    from modelcache.layer_stream import ModuleStream
 
 # safetensors' names of types in numpy's words. What is not here numpy cannot express.
 _NUMPY = {
@@ -33,11 +36,16 @@ _NUMPY = {
 
 
 class Weights:
-    """Tensors by name. What is handed out keeps its file's map alive; nothing has to be closed."""
+    """Tensors by name. What is handed out keeps its file's map alive; nothing has to be closed.
+
+    `close`, or the end of a context, gives up this object's own hold on the maps: those that
+    nobody has a tensor of are unmapped at once.
+    """
 
     def __init__(self, files: Sequence[Path], *, read_only: bool = False) -> None:
         self.read_only = read_only
         self._maps: dict[Path, FileMap] = {}
+        self._is_closed = False
         self._headers: dict[str, Header] = {}
         self.metadata: dict[str, str] = {}
         for path in files:
@@ -53,6 +61,23 @@ class Weights:
                 raise BadFileError(f"{path}: tensor {name!r} is in another file, too")
             self._headers[name] = header
         self.metadata.update(header.metadata)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hand out no more. May be called again; tensors stay as they are."""
+        self._maps.clear()
+        self._headers.clear()
+        self._is_closed = True
 
     def __len__(self) -> int:
         return len(self._headers)
@@ -78,7 +103,9 @@ class Weights:
         return count_private_bytes(frozenset(path.resolve() for path in self._maps))
 
     def info(self, name: str) -> TensorInfo:
-        """Type, shape and place of a tensor. Raises KeyError, BadFileError."""
+        """Type, shape and place of a tensor. Raises KeyError, BadFileError, ClosedError."""
+        if self._is_closed:
+            raise ClosedError("these weights were closed: open them again with safetensors()")
         return self._headers[name].info(name)
 
     def raw(self, name: str) -> memoryview:
@@ -116,3 +143,43 @@ class Weights:
     def tensors(self) -> dict[str, torch.Tensor]:
         """All tensors for torch, by name. Raises as `tensor` does."""
         return {name: self.tensor(name) for name in self}
+
+    @overload
+    def stream_layers(
+        self, what: Sequence[str], device: torch.device | str, *, ahead: int = 1
+    ) -> Iterator[tuple[str, dict[str, torch.Tensor]]]: ...
+
+    @overload
+    def stream_layers(
+        self, what: torch.nn.Module, device: torch.device | str, *, ahead: int = 1
+    ) -> ModuleStream: ...
+
+    def stream_layers(
+        self,
+        what: torch.nn.Module | Sequence[str],
+        device: torch.device | str,
+        *,
+        ahead: int = 1,
+    ) -> ModuleStream | Iterator[tuple[str, dict[str, torch.Tensor]]]:
+        """Run a model that is larger than the device: layer by layer, the next one read meanwhile.
+
+        Of a module, best built on the device `meta`: a context manager; inside of it the module is
+        called as ever, as often as you like. Of names: an iterator of (name, tensors below it).
+
+        Args:
+            what: the module, or names of layers such as `encoder.layer.0`, in order.
+            device: where the layers run.
+            ahead: layers that are read ahead, each of which takes its room on the device.
+
+        Raises:
+            LayoutError: the module has no list of layers, or needs what the files lack.
+        """
+        from modelcache.layer_stream import (  # noqa: PLC0415 - torch only where it is used
+            ModuleStream,
+            stream_names,
+        )
+
+        if isinstance(what, Sequence):
+            names = (what,) if isinstance(what, str) else what
+            return stream_names(self, names, device, ahead)
+        return ModuleStream(self, what, device, ahead)

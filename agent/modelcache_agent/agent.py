@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -32,12 +32,16 @@ from modelcache_agent.peers.waiting import GrantQueue
 from modelcache_agent.ports.cluster import Cluster
 from modelcache_agent.scrubbing import Pacer, Scrubber
 from modelcache_agent.slots import SlotKeeper
+from modelcache_agent.socket.server import VolumeSockets
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.transfers import Transfers
 from modelcache_agent.volume.keeper import VolumeKeeper
 from modelcache_agent.volume.notice import noticing
 from modelcache_agent.wakeup import Wakeup
+from modelcache_api.manifest import ContentDigest
+from modelcache_api.names import VolumeState
+from modelcache_api.volume_progress import VolumeProgress
 from modelcache_kube import ConnectConfig, KubeClient, connect
 
 _log = logging.getLogger(__name__)
@@ -145,11 +149,15 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
     engine = await stack.enter_async_context(
         FetchEngine(grants, _fetch_config(around.config), fetch_clock, routes=book, gate=gate)
     )
+    sockets = VolumeSockets(
+        around.store.layout.pods, thread, tasks, clock, _note_demand(around.store, thread, wakeup)
+    )
     metrics = PrometheusMetrics(
         engine.counters,
         engine.keep_egress,
         (lambda: peers.book.answers) if peers is not None else dict,
         peers.sent.total if peers is not None else int,
+        lambda: sockets.counters,
     )
     most = around.config.max_models
     queue = GrantQueue(grants, book, clock, lambda: memory.count_fetching() < most)
@@ -165,6 +173,7 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
         clock=clock,
         metrics=metrics,
     )
+    stack.callback(sockets.close)
     stack.push_async_callback(tasks.close, _DRAIN_SECONDS)
     stack.push_async_callback(errands.stop)
     if peers is not None:
@@ -191,6 +200,7 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
         metrics=metrics,
         volumes=VolumeKeeper(around.store),
         find_peer=lambda: None if peers is None else peers.status,
+        sockets=sockets,
     )
     stack.enter_context(noticing(around.store.layout.pods, wakeup.set))
     return _Parts(loop, tasks, metrics, cluster, memory, wakeup, clock)
@@ -208,6 +218,20 @@ def _waker(wakeup: Wakeup) -> Callable[[], None]:
         loop.call_soon_threadsafe(wakeup.set)
 
     return wake
+
+
+def _note_demand(
+    store: DiskStore, thread: StoreThread, wakeup: Wakeup
+) -> Callable[[VolumeProgress], Awaitable[None]]:
+    """A process wants its model now: it was used, or the loop looks at once what is missing."""
+
+    async def note(progress: VolumeProgress) -> None:
+        if progress.state is VolumeState.READY:
+            await thread.call(store.note_use, ContentDigest(progress.content_digest))
+        else:
+            wakeup.set()
+
+    return note
 
 
 def _connect_operator(config: Config, stack: AsyncExitStack) -> OperatorHttp:

@@ -32,6 +32,7 @@ from modelcache_agent.memory import Memory, make_ledger, make_world
 from modelcache_agent.ports.clock import Clock
 from modelcache_agent.ports.cluster import CacheNodeView, Cluster
 from modelcache_agent.ports.metrics import Metrics
+from modelcache_agent.socket.server import VolumeSockets
 from modelcache_agent.tiers.disk import DiskStore, Survey
 from modelcache_agent.tiers.errors import describe_error
 from modelcache_agent.tiers.store_thread import StoreThread
@@ -86,8 +87,10 @@ class AgentLoop:
         metrics: Metrics,
         volumes: VolumeKeeper,
         find_peer: Callable[[], PeerStatus | None] = lambda: None,
+        sockets: VolumeSockets | None = None,
     ) -> None:
         self._find_peer = find_peer
+        self._sockets = sockets
         self._settings = settings
         self._memory = memory
         self._store = store
@@ -196,9 +199,11 @@ class AgentLoop:
         node = self._memory.cache_node
         flights = [fetch.flight for fetch in self._memory.fetches.values()]
         spec = node.spec if node is not None else None
-        await self._thread.call(
+        shown = await self._thread.call(
             self._volumes.serve, make_volume_views(wishes, spec, views, flights)
         )
+        if self._sockets is not None:
+            await self._sockets.show(shown)
 
     async def _decide(self, survey: Survey, ledger: Ledger, wishes: Sequence[Wish]) -> Plan:
         """Which contents are in use is asked where it matters, and now and then."""

@@ -1,31 +1,26 @@
 """The sound pieces of a quarantined file become the beginning of its repair.
 
-They are copied, because what is in quarantine stays as it is, and named in the transfer's journal:
-the engine proves each by its hash, as after a restart, and fetches only what is damaged.
+They are copied, because what is in quarantine stays as it is; only what is damaged is fetched.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from modelcache_agent.adopt.copying import clone
 from modelcache_agent.decide.transfer_plan import count_pieces, piece_length
-from modelcache_agent.fetch.journal import Journal, JournalHeader
-from modelcache_agent.fetch.partial import JOURNAL_SUFFIX, PARTIAL_SUFFIX, file_stem
+from modelcache_agent.fetch.journal import JournalHeader
+from modelcache_agent.fetch.partial import PARTIAL_SUFFIX, file_stem
+from modelcache_agent.head_start import give_head_start
 from modelcache_agent.tiers.disk import DiskStore
-from modelcache_agent.tiers.durable import temporary_for
 from modelcache_agent.tiers.reading import BYTES_ARE_LOST
 from modelcache_api.manifest import PIECE_BYTES, SourceFile
 from modelcache_api.v1alpha1.cache_node import EntrySpec
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +34,15 @@ class Salvage:
 
     def run(self, must_stop: Callable[[], bool]) -> None:
         """Copy the pieces. What cannot be copied is fetched, so nothing here is an error."""
-        temporary = temporary_for(self.partial)
-        try:
-            copied = self._copy(temporary, must_stop)
-            if must_stop() or not copied:
-                temporary.unlink(missing_ok=True)
-                return
-            # The journal first: a partial file without one would be thrown away.
-            journal = Journal(self.partial.with_suffix(JOURNAL_SUFFIX), self.header)
-            try:
-                journal.resume(copied)
-            finally:
-                journal.close()
-            temporary.rename(self.partial)
-        except OSError as error:
-            _log.warning("uid=%s nothing is salvaged: %s", self.header.uid, error.strerror)
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            return
-        _log.info("uid=%s pieces=%d salvaged", self.header.uid, len(copied))
+        give_head_start(
+            self.partial,
+            self.header,
+            lambda target: self._copy(target, must_stop),
+            must_stop,
+            "salvaged",
+        )
 
     def _copy(self, target: Path, must_stop: Callable[[], bool]) -> dict[int, bytes]:
-        self.partial.parent.mkdir(mode=0o700, exist_ok=True)
         source = os.open(self.quarantined, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -29,6 +29,7 @@ from modelcache_agent.held_files import find_blobs, find_held
 from modelcache_agent.peers.waiting import GrantQueue
 from modelcache_agent.ports.grants import Grants, OpenedGrant
 from modelcache_agent.salvage import find_salvage, finish_in_thread
+from modelcache_agent.shared_pieces import find_shared_pieces
 from modelcache_agent.slots import SlotKeeper
 from modelcache_agent.stopwatch import Stopwatch
 from modelcache_agent.tiers.disk import DiskStore
@@ -94,6 +95,7 @@ class Transfers:
                 held = await self._find_held(opened)
                 await self._take_staged(entry, opened, held.known)
                 await self._take_sound_pieces(entry, opened, held.known)
+                await self._take_shared_pieces(entry, opened, held.known)
                 job = self._make_job(entry, namespace, opened, held.known)
                 watch = Stopwatch(asyncio.get_running_loop().time, listeners.on_progress)
                 outcome = await self._run(job, opened, held, watch.note)
@@ -197,6 +199,21 @@ class Transfers:
         work = await self.thread.call(find_salvage, self.store, entry, missing)
         for salvage in work:
             await finish_in_thread(salvage.run)
+
+    async def _take_shared_pieces(
+        self, entry: EntrySpec, opened: OpenedGrant, here: Container[str]
+    ) -> None:
+        """What other versions of the same source have brought here need not be fetched again."""
+        missing = [file for file in opened.source.files if file.path not in here]
+        try:
+            work = await self.thread.call(
+                find_shared_pieces, self.store, entry, missing, opened.shared
+            )
+        except (OSError, ValueError) as error:
+            message = f"the record cannot be read: {describe_error(error)}"
+            raise TransferFailedError(Reason.STORE_ERROR, message, _STORE_SECONDS) from error
+        for shared in work:
+            await finish_in_thread(shared.run)
 
     async def _find_held(self, opened: OpenedGrant) -> HeldFiles:
         try:

@@ -71,6 +71,11 @@ def matches(path: str, glob: str) -> bool:
     return _matches_parts(path.split("/"), glob.removeprefix("/").split("/"))
 
 
+def matches_tensor(name: str, glob: str) -> bool:
+    """True if the glob matches the tensor's whole name; here `*` crosses dots and slashes."""
+    return _compile(glob).match(name) is not None
+
+
 def _matches_parts(parts: Sequence[str], globs: Sequence[str]) -> bool:
     if globs[-1] == "**":
         # Everything below a folder, not a file of the folder's name.

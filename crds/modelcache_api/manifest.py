@@ -7,6 +7,8 @@ lists (path, size, sha256, blake3 of each piece); the digest over its sha256 lin
 
 from __future__ import annotations
 
+import base64
+import binascii
 import gzip
 import hashlib
 import json
@@ -15,6 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from types import UnionType
 from typing import Any, Final, NewType
+
+from modelcache_api.cut import Cut, describe_cut_fault
 
 ContentDigest = NewType("ContentDigest", str)
 SourceDigest = NewType("SourceDigest", str)
@@ -27,6 +31,7 @@ _DIGEST_PREFIX: Final = "sha256:"
 _SOURCE_ROW: Final = (str, int, str | None, str | None, str | None)
 _STATED_ROW: Final = (*_SOURCE_ROW, str)
 _DATED_ROW: Final = (*_SOURCE_ROW, str | None, str)
+_CUT_ROW: Final = (int, str, list, str | None)
 _CONTENT_ROW: Final = (str, int, str, list)
 
 
@@ -38,7 +43,8 @@ class SourceFile:
     name one object or a folder, and only the listing knows. `sha256` is the checksum that the
     source states, and a promise about the bytes; `checksum` is another one (see checksums.py), for
     want of a sha256, never beside it. None of the three is part of the identity. `last_modified` is
-    the date of an HTTP header as it was sent, where a web server has no ETag.
+    the date of an HTTP header as it was sent, where a web server has no ETag. With a `cut` only a
+    part of the source's file is taken: size and checksums are of that part, the rest is as it was.
     """
 
     path: str
@@ -49,10 +55,21 @@ class SourceFile:
     sha256: str | None = None
     checksum: str | None = None
     last_modified: str | None = None
+    cut: Cut | None = None
+
+    @property
+    def whole(self) -> SourceFile:
+        """The file as the source has it."""
+        if self.cut is None:
+            return self
+        size, sha256 = self.cut.whole_bytes, self.cut.whole_sha256
+        return replace(self, size_bytes=size, sha256=sha256, cut=None)
 
     @property
     def identity(self) -> str:
-        """The token that changes when the object changes."""
+        """The token that changes when the object changes, or what is taken of it."""
+        if self.cut is not None:
+            return f"cut:{self.cut.digest}:{self.whole.identity}"
         if self.version_id is not None:
             return f"version:{self.version_id}"
         if self.etag is None and self.last_modified is not None:
@@ -75,11 +92,19 @@ class SourceManifest:
     """The selected files of a source, sorted by the UTF-8 bytes of their paths.
 
     `revision` is the source's own unchanging name of what was listed, a hub's commit; None where
-    there is none. It is no part of the digest: equal files are equal at any commit.
+    there is none. It is no part of the digest: equal files are equal at any commit. Nor are the
+    files that are `left_out`, because nothing of them is wanted: they are part of what was listed.
     """
 
     files: tuple[SourceFile, ...]
     revision: str | None = None
+    left_out: tuple[SourceFile, ...] = ()
+
+    @property
+    def listed(self) -> SourceManifest:
+        """All files as the source had them."""
+        whole = (*(file.whole for file in self.files), *self.left_out)
+        return make_source_manifest(whole, self.revision)
 
     @property
     def size_bytes(self) -> int:
@@ -114,10 +139,16 @@ class ContentManifest:
 
 
 def make_source_manifest(
-    files: Iterable[SourceFile], revision: str | None = None
+    files: Iterable[SourceFile],
+    revision: str | None = None,
+    left_out: Iterable[SourceFile] = (),
 ) -> SourceManifest:
     """A source manifest in canonical order."""
-    return SourceManifest(tuple(sorted(files, key=lambda file: file.path.encode())), revision)
+    return SourceManifest(_sorted(files), revision, _sorted(left_out))
+
+
+def _sorted(files: Iterable[SourceFile]) -> tuple[SourceFile, ...]:
+    return tuple(sorted(files, key=lambda file: file.path.encode()))
 
 
 def make_content_manifest(files: Iterable[ContentFile]) -> ContentManifest:
@@ -174,9 +205,15 @@ def describe_difference(source: SourceManifest, content: ContentManifest) -> str
 def pack_source(manifest: SourceManifest) -> bytes:
     """Compressed and deterministic; read back by `unpack_source`."""
     rows = [_source_row(file) for file in manifest.files]
-    if manifest.revision is None:
-        return _pack(rows)
-    return _pack({"revision": manifest.revision, "files": rows})
+    cuts = {str(n): _cut_row(f.cut) for n, f in enumerate(manifest.files) if f.cut is not None}
+    document: dict[str, Any] = {}
+    if manifest.revision is not None:
+        document["revision"] = manifest.revision
+    if cuts:
+        document["cuts"] = cuts
+    if manifest.left_out:
+        document["leftOut"] = [_source_row(file) for file in manifest.left_out]
+    return _pack({**document, "files": rows} if document else rows)
 
 
 def _source_row(file: SourceFile) -> list[Any]:
@@ -195,15 +232,46 @@ def _read_source_row(row: list[Any]) -> SourceFile:
     return file
 
 
+def _read_source_rows(rows: object) -> tuple[SourceFile, ...]:
+    checked = _check_rows(rows, _SOURCE_ROW, _STATED_ROW, _DATED_ROW)
+    return tuple(_read_source_row(row) for row in checked)
+
+
+def _cut_row(cut: Cut) -> list[Any]:
+    literal = base64.b64encode(cut.literal).decode()
+    flat = [offset for span in cut.ranges for offset in span]
+    return [cut.whole_bytes, literal, flat, cut.whole_sha256]
+
+
+def _read_cut(file: SourceFile, row: object) -> SourceFile:
+    size, literal, flat, sha256 = _check_rows([row], _CUT_ROW)[0]
+    if len(flat) % 2 or not all(type(offset) is int for offset in flat):
+        raise _other_shape()
+    try:
+        literal = base64.b64decode(literal, validate=True)
+    except binascii.Error:
+        raise _other_shape() from None
+    cut = Cut(size, literal, tuple(zip(flat[::2], flat[1::2], strict=True)), sha256)
+    if describe_cut_fault(cut, file.size_bytes) is not None:
+        raise _other_shape()
+    return replace(file, cut=cut)
+
+
 def unpack_source(data: bytes) -> SourceManifest:
     """The manifest that `pack_source` packed. Raises ValueError on anything else."""
-    document, revision = _unpack(data), None
-    if isinstance(document, dict):
-        revision, document = document.get("revision"), document.get("files")
-    if revision is not None and not isinstance(revision, str):
+    document = _unpack(data)
+    if not isinstance(document, dict):
+        return SourceManifest(_read_source_rows(document))
+    revision, cuts = document.get("revision"), document.get("cuts", {})
+    if not isinstance(revision, str | None) or not isinstance(cuts, dict):
         raise _other_shape()
-    rows = _check_rows(document, _SOURCE_ROW, _STATED_ROW, _DATED_ROW)
-    return SourceManifest(tuple(_read_source_row(row) for row in rows), revision)
+    files = list(_read_source_rows(document.get("files")))
+    for number, row in cuts.items():
+        if not number.isdecimal() or int(number) >= len(files):
+            raise _other_shape()
+        files[int(number)] = _read_cut(files[int(number)], row)
+    left_out = _read_source_rows(document.get("leftOut", []))
+    return SourceManifest(tuple(files), revision, left_out)
 
 
 def pack_content(manifest: ContentManifest) -> bytes:

@@ -57,6 +57,8 @@ WAIT_CONTAINER: Final = "modelcache-wait"
 MOUNT_PATH: Final = "/mnt/models"
 # Environment of containers that read models. The last two are the Hugging Face libraries' own.
 ENV_MODEL_PATH: Final = "MODELCACHE_PATH"
+# On a laptop: a plain folder stands in for the volume. Set by developers, read by the library.
+ENV_DEVELOPMENT_FOLDER: Final = "MODELCACHE_DEVELOPMENT_FOLDER"
 ENV_HUB_CACHE: Final = "HF_HUB_CACHE"
 ENV_HUB_OFFLINE: Final = "HF_HUB_OFFLINE"
 
@@ -122,6 +124,7 @@ KUBELET_EPHEMERAL: Final = "csi.storage.k8s.io/ephemeral"
 VOLUME_MODEL_FOLDER: Final = "model"
 VOLUME_HUB_FOLDER: Final = "hub"
 VOLUME_STATUS_FILE: Final = "status.json"
+VOLUME_SOCKET: Final = "agent.sock"
 
 
 class Condition(StrEnum):
@@ -205,6 +208,21 @@ class VolumeState(StrEnum):
     REFUSED = "Refused"
 
 
+class SocketReason(StrEnum):
+    """Why a volume's socket refuses. Told to the client and counted; told in docs/client.md."""
+
+    MESSAGE_TOO_LARGE = "MessageTooLarge"
+    MALFORMED_MESSAGE = "MalformedMessage"
+    UNKNOWN_MESSAGE = "UnknownMessage"
+    NO_HELLO = "NoHello"
+    UNSUPPORTED_VERSION = "UnsupportedVersion"
+    TOO_SLOW = "TooSlow"
+    TOO_MANY_CONNECTIONS = "TooManyConnections"
+    NOT_COMPLETE = "NotComplete"
+    INDEX_TOO_LARGE = "IndexTooLarge"
+    STORE_ERROR = "StoreError"
+
+
 class Reason(StrEnum):
     """One word per cause. Each has a heading with cause and cure in docs/reasons.md."""
 
@@ -230,6 +248,7 @@ class Reason(StrEnum):
     SOURCE_ERROR = "SourceError"
     DIGEST_MISMATCH = "DigestMismatch"
     NOT_A_MODEL = "NotAModel"
+    TENSORS_NOT_FOUND = "TensorsNotFound"
     TOO_MANY_FILES = "TooManyFiles"
     UNSAFE_KEY = "UnsafeKey"
     NEVER_FITS = "NeverFits"
@@ -251,6 +270,10 @@ class Reason(StrEnum):
     DAMAGED = "Damaged"
     TOO_MANY_MODELS = "TooManyModels"
     VOLUME_REFUSED = "VolumeRefused"
+    GPU_UNAVAILABLE = "GpuUnavailable"
+    GPU_OUT_OF_MEMORY = "GpuOutOfMemory"
+    GPU_UNSUITED = "GpuUnsuited"
+    GPU_NOT_GIVEN = "GpuNotGiven"
     NODE_LOST = "NodeLost"
     AGENT_ALIVE = "AgentAlive"
     PEER_SUSPECTED = "PeerSuspected"

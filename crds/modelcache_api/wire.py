@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Base64Bytes, Field
 
+from modelcache_api.cut import MAX_LITERAL_BYTES, MAX_RANGES, Cut
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_FILES, MAX_MESSAGE_LENGTH
 from modelcache_api.manifest import PIECE_BYTES
 from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Digest
@@ -14,6 +16,7 @@ from modelcache_api.v1alpha1.cache_node import IP_PATTERN
 MAX_PAGE_FILES = 500
 MAX_HOLDERS = 16
 MAX_AVOIDED = 64
+MAX_SHARED = 4
 
 Uid = Annotated[str, Field(min_length=1, max_length=64)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -96,6 +99,40 @@ class GrantRequest(ApiModel):
     entries: Annotated[tuple[GrantQuery, ...], Field(min_length=1, max_length=MAX_ENTRIES_PER_NODE)]
 
 
+class GrantedCut(ApiModel):
+    """Which part of the source's file is taken (see cut.py), for files with spec.load."""
+
+    whole_bytes: ByteCount
+    literal: Annotated[Base64Bytes, Field(max_length=MAX_LITERAL_BYTES)] = b""
+    ranges: Annotated[tuple[tuple[ByteCount, ByteCount], ...], Field(max_length=MAX_RANGES)] = ()
+
+    @classmethod
+    def of(cls, cut: Cut | None) -> GrantedCut | None:
+        """The cut as it is sent; what the source states of the whole stays behind."""
+        if cut is None:
+            return None
+        literal = base64.b64encode(cut.literal)
+        return cls(whole_bytes=cut.whole_bytes, literal=literal, ranges=cut.ranges)
+
+    @property
+    def cut(self) -> Cut:
+        """The cut that was sent."""
+        return Cut(self.whole_bytes, self.literal, self.ranges)
+
+
+class SharedBytes(ApiModel):
+    """A file of another version that was made of the same file of the same source.
+
+    Behind its first `skip` bytes it holds these ranges of the source's file, in order. Its content
+    is adopted, so whoever holds it verified has those bytes.
+    """
+
+    sha256: Sha256
+    size_bytes: ByteCount
+    skip: ByteCount = 0
+    ranges: Annotated[tuple[tuple[ByteCount, ByteCount], ...], Field(max_length=MAX_RANGES)]
+
+
 class GrantedFile(ApiModel):
     """Leave to read one file until `expires_at`.
 
@@ -104,7 +141,8 @@ class GrantedFile(ApiModel):
     HTTP date, is there if the file has no ETag; `sha256` if the source states it or the content is
     known, `pieces` (blake3 of each PIECE_BYTES) once the content is known; `checksum` (see
     checksums.py) is what the source states of a file without both. `ca_bundle` (PEM) takes the
-    place of the grant's for this file.
+    place of the grant's for this file. With a `cut`, size, digests and pieces are those of the
+    part that is taken; `shared` says where some of the bytes may be on the node already.
     """
 
     path: Path
@@ -119,6 +157,8 @@ class GrantedFile(ApiModel):
     checksum: StatedChecksum | None = None
     pieces: tuple[Sha256, ...] = ()
     ca_bundle: str | None = Field(default=None, repr=False)
+    cut: GrantedCut | None = Field(default=None, repr=False)
+    shared: Annotated[tuple[SharedBytes, ...], Field(max_length=MAX_SHARED, repr=False)] = ()
 
 
 class WireError(ApiModel):

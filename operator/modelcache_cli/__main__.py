@@ -14,11 +14,13 @@ import typer
 
 from modelcache_api.conditions import truncate
 from modelcache_cli.affinity import AffinityRequest, fetch_affinity
+from modelcache_cli.capacity.commands import plan_app
 from modelcache_cli.cluster import ClusterChoice, open_cluster
 from modelcache_cli.errors import CliError
 from modelcache_cli.inject import inject_text, open_lookup
 from modelcache_cli.new_version import fetch_new_version
 from modelcache_cli.output import Format, render
+from modelcache_cli.simulate_commands import simulate_app
 from modelcache_cli.verify import describe, find_problem, observe_version
 from modelcache_kube import KubeError
 from modelcache_kube.timestamps import utc_now
@@ -44,6 +46,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(simulate_app)
+app.add_typer(plan_app)
 
 
 class Track(StrEnum):

@@ -27,6 +27,7 @@ from modelcache_operator.reconcilers.versions import VersionReconciler
 from modelcache_operator.resolving import Resolver
 from modelcache_operator.rolling import Roller
 from modelcache_operator.routing import Adder, Router
+from modelcache_operator.sources.partial.loading import PartLoader
 from modelcache_operator.stored_times import StoredTimes
 from modelcache_operator.workqueue import WorkQueue
 
@@ -76,6 +77,7 @@ def make_core(parts: CoreParts, times: CoreTimes) -> Core:
     resolver = Resolver(
         world,
         parts.sources,
+        PartLoader(parts.sources),
         parts.manifests,
         clock,
         parts.resolve_queue,

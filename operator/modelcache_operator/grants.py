@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from modelcache_api import names
@@ -19,6 +19,7 @@ from modelcache_api.names import Reason
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 from modelcache_api.wire import (
     Grant,
+    GrantedCut,
     GrantedFile,
     GrantQuery,
     GrantRequest,
@@ -26,6 +27,7 @@ from modelcache_api.wire import (
     PeerGrant,
     Proposal,
     ProposalResponse,
+    SharedBytes,
     SlotAnswer,
     SlotRequest,
     WireError,
@@ -43,6 +45,7 @@ from modelcache_operator.peering import Peering
 from modelcache_operator.ports.manifests import AdoptedContent, ManifestDamagedError, Manifests
 from modelcache_operator.ports.sources import SignedPage, SourceError, Sources
 from modelcache_operator.ports.world import WorldReader
+from modelcache_operator.sharing import find_shared
 from modelcache_operator.slots import Slots
 from modelcache_operator.source_turn import SourceTurn
 
@@ -159,7 +162,7 @@ class GrantService:
             source, _ = opened
             if number >= len(source.files):
                 raise FileRefusedError(_make_error(Reason.GRANT_REFUSED, "no such file"))
-            return await self._sources.read(version, source.files[number], source.revision)
+            return await self._sources.read(version, source.files[number].whole, source.revision)
         except ManifestDamagedError:
             raise FileRefusedError(_damaged(version.uid)) from None
         except SourceError as error:
@@ -238,8 +241,12 @@ class GrantService:
         if (peers is None or peers.reads_source) and not turn.may_read():
             return Grant(uid=uid, source_digest=entry.source_digest, slot=turn.answer)
         files = source.files[offset : offset + limit]
-        page = await self._sources.sign(version, files, source.revision)
-        granted = await asyncio.to_thread(_build_files, uid, offset, files, page, content)
+        whole = [file.whole for file in files]
+        page = await self._sources.sign(version, whole, source.revision)
+        shared: Mapping[str, tuple[SharedBytes, ...]] = {}
+        if caller is not None:
+            shared = await find_shared(self._world, self._manifests, caller, version, files)
+        granted = await asyncio.to_thread(_build_files, uid, offset, files, page, content, shared)
         return Grant(
             uid=uid,
             source_digest=entry.source_digest,
@@ -297,6 +304,7 @@ def _build_files(
     files: Sequence[SourceFile],
     page: SignedPage,
     content: AdoptedContent | None,
+    shared: Mapping[str, tuple[SharedBytes, ...]],
 ) -> tuple[GrantedFile, ...]:
     known = {} if content is None else {file.path: file for file in content.manifest.files}
     return tuple(
@@ -312,6 +320,8 @@ def _build_files(
             sha256=known[file.path].sha256 if file.path in known else file.sha256,
             checksum=None if file.path in known else file.checksum,
             pieces=known[file.path].pieces if file.path in known else (),
+            cut=GrantedCut.of(file.cut),
+            shared=shared.get(file.path, ()),
         )
         for number, (file, signed) in enumerate(zip(files, page.files, strict=True), offset)
     )

@@ -191,7 +191,8 @@ class Rechecker:
         except TimeoutError:
             return judge_refusal(uri, Reason.SOURCE_ERROR, "the listing does not end"), 0.0
         kept = None if found.digest == resolved else await self._kept(version.uid, resolved)
-        return judge_listing(version.key.name, resolved, kept, found), None
+        listed = None if kept is None else kept.listed
+        return judge_listing(version.key.name, resolved, listed, found), None
 
     async def _kept(self, uid: Uid, resolved: str) -> SourceManifest | None:
         try:

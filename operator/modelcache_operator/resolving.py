@@ -21,6 +21,7 @@ from modelcache_operator.ports.clock import Clock
 from modelcache_operator.ports.manifests import ManifestDamagedError, Manifests
 from modelcache_operator.ports.sources import SourceError, Sources
 from modelcache_operator.ports.world import ObservedWorld
+from modelcache_operator.sources.partial.loading import PartLoader
 from modelcache_operator.workqueue import Requeue, WorkQueue
 
 _log = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class Resolver:
 
     world: ObservedWorld
     sources: Sources
+    parts: PartLoader
     manifests: Manifests
     clock: Clock
     queue: WorkQueue
@@ -126,7 +128,8 @@ class Resolver:
         try:
             async with asyncio.timeout(RESOLVE_SECONDS):
                 # A list that was lost is that of then, wherever a branch has gone meanwhile.
-                manifest = await self.sources.resolve(version, version.status.source_revision)
+                listed = await self.sources.resolve(version, version.status.source_revision)
+                manifest = await self.parts.cut(version, listed)
             _check_unchanged(version, manifest)
         except SourceError as error:
             return self._note_failure(version, error, failures + 1)

@@ -13,6 +13,7 @@ from typing import Self
 
 from fakes.fetch_world import content_of
 from fakes.tls_world import PrivateAuthority
+from modelcache_api.cut import Cut
 from modelcache_api.manifest import (
     ContentFile,
     SourceFile,
@@ -30,6 +31,7 @@ from modelcache_api.names import (
 from modelcache_api.pod_wire import PodVersion, PodVersionRequest
 from modelcache_api.wire import (
     Grant,
+    GrantedCut,
     GrantedFile,
     GrantRequest,
     GrantResponse,
@@ -49,6 +51,8 @@ class GrantedVersion:
     knows_content: bool = False
     stated: dict[str, str] = field(default_factory=dict)
     """sha256 that the source states, by path."""
+    cuts: dict[str, Cut] = field(default_factory=dict)
+    """What its bodies are of the source's files, by path."""
     adopted: str | None = None
     pin: str | None = None
     # In place of the sum of its files.
@@ -61,7 +65,8 @@ class GrantedVersion:
     @property
     def source(self) -> SourceManifest:
         return make_source_manifest(
-            SourceFile(path, len(body), f'"{self.etag}"') for path, body in self.bodies.items()
+            SourceFile(path, len(body), f'"{self.etag}"', cut=self.cuts.get(path))
+            for path, body in self.bodies.items()
         )
 
     @property
@@ -157,6 +162,7 @@ class GrantsServer:
             expires_at=time.time() + self.lifetime_seconds,
             sha256=content.sha256 if content else stated,
             pieces=content.pieces if content else (),
+            cut=GrantedCut.of(file.cut),
         )
 
     def name(self, asked: PodVersionRequest) -> PodVersion:

@@ -17,6 +17,7 @@ from modelcache_operator.grants import GrantService
 from modelcache_operator.grants_server import GrantsServer
 from modelcache_operator.ports.manifests import AdoptedContent
 from modelcache_operator.ports.sources import Sources
+from modelcache_operator.sources.partial.loading import PartLoader
 
 AGENT_TOKEN = "the agent's own token"
 _CALLER = Caller(NodeName("n1"), Uid("node-1"), "agent", "pod-1")
@@ -92,7 +93,8 @@ class HubDoor:
 
     async def resolve(self, version: ModelVersionView) -> EntrySpec:
         """Resolve the version and place it on the agent's node; the entry for the agent."""
-        manifest = await self.sources.resolve(version)
+        listed = await self.sources.resolve(version)
+        manifest = await PartLoader(self.sources).cut(version, listed)
         self.manifests.keep(version.uid, manifest)
         self.world.versions[version.uid] = version
         entry = EntrySpec(

@@ -34,6 +34,7 @@ class RangeServer:
 
     objects: dict[str, Served] = field(default_factory=dict)
     ignores_ranges: bool = False
+    answers_at_most: int | None = None
     redirect_to: str | None = None
     connections: int = 0
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -110,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
         if start >= served.size:
             self._answer(416, b"<Error><Code>InvalidRange</Code></Error>")
             return
-        self._send(206, served, start, end)
+        self._send(206, served, start, min(end, start + (self.world.answers_at_most or end)))
 
     def _send(self, status, served, start, end):
         self.send_response(status)

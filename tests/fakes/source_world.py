@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from modelcache_api.v1alpha1.model_version import ModelVersionSpec, ModelVersionStatus
+from modelcache_api.v1alpha1.model_version import Load, ModelVersionSpec, ModelVersionStatus
 from modelcache_api.v1alpha1.source import CABundleRef, SecretRef, Source
 from modelcache_operator.decide.allowed_sources import AllowList, AllowRule
 from modelcache_operator.decide.world import ModelVersionView, ObjectKey, Uid
@@ -67,6 +67,7 @@ def make_version(
     digest: str | None = None,
     files: Sequence[str] | None = None,
     checksum_file: str | None = None,
+    load: Sequence[str] | None = None,
     uid: str = "uid-1",
     **source: Any,
 ) -> ModelVersionView:
@@ -84,6 +85,7 @@ def make_version(
         files=None if files is None else tuple(files),
         checksum_file=checksum_file,
         digest=digest,
+        load=None if load is None else Load(include=tuple(load)),
     )
     return ModelVersionView(ObjectKey("team", "v1"), Uid(uid), 1, spec, ModelVersionStatus())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 
@@ -10,8 +11,10 @@ import pytest
 from fakes.fault_proxy import Fault
 from fakes.fetch_world import random_body, safetensors_body
 from fakes.get_world import HIDDEN
+from fakes.range_server import Served
 from modelcache_agent.get.program import main
 from modelcache_agent.get.target import Target
+from modelcache_api.cut import Cut
 from modelcache_api.wire import WireError
 from modelcache_testbed.waiting import wait_until
 
@@ -36,6 +39,19 @@ def test_a_version_is_there_as_a_whole_and_nothing_is_proposed(program, grants, 
     for path in (program.target, *(program.target / "model").rglob("*")):
         mode = path.stat().st_mode
         assert mode & 0o005 == 0o005 if path.is_dir() else mode & 0o777 == 0o444
+
+
+def test_a_part_of_a_model_is_read_by_ranges(program, objects, proxy, add):
+    whole = BODIES["model.safetensors"]
+    cut = Cut(len(whole), b"a header", ((MIB, 3 * MIB), (19 * MIB, 20 * MIB)))
+    part = cut.literal + whole[MIB : 3 * MIB] + whole[19 * MIB : 20 * MIB]
+    add("m1", {"model.bin": part, "config.json": b"{}"}, cuts={"model.bin": cut})
+    objects.objects["uid-m1/model.bin"] = dataclasses.replace(
+        Served.of(whole), etag=objects.objects["uid-m1/model.bin"].etag
+    )
+    code, said = program.run("m1")
+    assert (code, program.read()) == (0, {"model.bin": part, "config.json": b"{}"}), said
+    assert proxy.total_bytes < 3 * MIB + 64 * 1024
 
 
 def test_C14_a_second_run_reads_nothing_and_needs_nobody(program, grants, objects, proxy, add):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fakes.layered_model import model_files
 from fakes.world import World
 from modelcache_testbed.models import make_safetensors
 
@@ -76,6 +77,33 @@ def test_right_pin_is_held(world: World, team: str) -> None:
     world.apply_cache(team, "second", "second", copies=1)
     world.wait_ready(team, "second", copies=1)
     assert world.version(team, "second")["status"]["contentDigest"] == digest
+
+
+def test_two_nodes_agree_on_a_part_of_a_model_and_a_wider_part_is_another_content(
+    world: World, team: str
+) -> None:
+    for path, body in model_files().items():
+        world.bucket.put(f"layered/{path}", body)
+    load = {"include": ["layers.1.*"]}
+    world.apply_version(team, "part", "layered", load=load)
+    world.apply_cache(team, "part", "part", copies=2)
+    world.wait_ready(team, "part", copies=2)
+    status = world.version(team, "part")["status"]
+    assert 26 << 20 < status["sizeBytes"] < 27 << 20
+    assert status["files"] == 3, "config, index and the one shard"
+    entries = [world.entries(node)[uid_of(world, team, "part")] for node in world.nodes]
+    assert {entry["contentDigest"] for entry in entries} == {status["contentDigest"]}
+    pinned = status["contentDigest"]
+    world.apply_version(team, "pinned-part", "layered", load=load, digest=pinned)
+    world.apply_cache(team, "pinned-part", "pinned-part", copies=1)
+    world.wait_ready(team, "pinned-part", copies=1)
+    world.apply_version(team, "typo", "layered", load={"include": ["layer.*"]})
+    ready = world.wait_reason("modelversions", team, "typo", "TensorsNotFound")
+    assert "'layer.*'" in ready["message"]
+
+
+def uid_of(world: World, team: str, name: str) -> str:
+    return world.version(team, name)["metadata"]["uid"]
 
 
 SOURCES = [

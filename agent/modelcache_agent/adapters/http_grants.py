@@ -109,6 +109,7 @@ class HttpGrants:
                 file.version_id,
                 checksum=file.checksum,
                 last_modified=file.last_modified,
+                cut=None if file.cut is None else file.cut.cut,
             )
             for file in opened.files.values()
         )
@@ -122,6 +123,7 @@ class HttpGrants:
             content_digest=_digest(first.content_digest),
             ca_bundle=first.ca_bundle,
             slot=None if first.slot is None else Slot(first.slot, asked_at),
+            shared={file.path: file.shared for file in opened.files.values() if file.shared},
         )
 
     async def ask_slot(self, uid: str, query: SlotQuery) -> Slot:

@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from modelcache_agent.decide.actions import EntryView
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.fetch import FetchCounters
+from modelcache_agent.socket.counters import SocketCounters
 from modelcache_api.names import METRIC_PREFIX_AGENT, EntryState, Reason
 
 _FETCH_COUNTERS: Final = (
@@ -38,7 +39,9 @@ class PrometheusMetrics:
         keep_egress: Callable[[frozenset[str]], None] = lambda _uids: None,
         peer_answers: Callable[[], Mapping[str, int]] = dict,
         peer_sent_bytes: Callable[[], int] = int,
+        sockets: Callable[[], SocketCounters] = SocketCounters,
     ) -> None:
+        self._sockets = sockets
         self._fetch_counters = fetch_counters
         self._keep_egress = keep_egress
         self._peer_answers = peer_answers
@@ -163,6 +166,23 @@ class PrometheusMetrics:
         }
         yield _count("peer_answers", "What came of asking other nodes.", answers, "answer")
         yield _total("peer_sent_bytes", "Body bytes sent to other nodes.", self._peer_sent_bytes())
+        yield from _collect_sockets(self._sockets())
+
+
+def _collect_sockets(found: SocketCounters) -> Iterator[Metric]:
+    connections = _gauge("socket_connections", "Processes of pods on their volumes' sockets.")
+    connections.add_metric([], found.connections)
+    yield connections
+    index = _gauge("socket_index_bytes", "Memory of the indexes that are kept for them.")
+    index.add_metric([], found.index_bytes)
+    yield index
+    yield _total("socket_accepted", "Connections of processes of pods.", found.accepted)
+    yield _total("socket_demands", "Times that a process wanted its model now.", found.demands)
+    yield _total("socket_indexes", "Indexes that were made.", found.indexes)
+    refusals: dict[tuple[str, ...], int] = {
+        (str(reason),): count for reason, count in found.refusals.items()
+    }
+    yield _count("socket_refusals", "What sockets refused.", refusals, "reason")
 
 
 def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:

@@ -10,28 +10,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from modelcache_agent.decide.safetensors_header import Read, describe_safetensors_fault
 from modelcache_api.safetensors_format import LENGTH_BYTES, MAX_HEADER_BYTES, header_length
+from modelcache_api.safetensors_header import Read, describe_safetensors_fault
+from modelcache_api.weights_names import SAFETENSORS, is_weights_name
 
 SNIFF_BYTES: Final = 512
-_SAFETENSORS: Final = ".safetensors"
-WEIGHT_SUFFIXES: Final = (
-    _SAFETENSORS,
-    ".bin",
-    ".ckpt",
-    ".engine",
-    ".gguf",
-    ".ggml",
-    ".h5",
-    ".msgpack",
-    ".npz",
-    ".onnx",
-    ".onnx_data",
-    ".plan",
-    ".pt",
-    ".pth",
-    ".tflite",
-)
 # These formats have a first word that every valid file carries.
 _MAGIC: Final = {".gguf": (b"GGUF", b"FUGG")}
 
@@ -44,11 +27,6 @@ _XML: Final = re.compile(rb"\A(?:<\?xml[^>]{0,200}\?>\s*)?<([A-Za-z][\w:.-]{0,63
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _CHUNK_FRAME: Final = re.compile(rb"\A[0-9A-Fa-f]{1,16}(?:;chunk-signature=[0-9a-f]{1,64}|)\r\n")
 _BOM: Final = b"\xef\xbb\xbf"
-
-
-def is_weights_name(path: str) -> bool:
-    """True if the name promises weights, so that empty or textual content is an error."""
-    return path.lower().endswith(WEIGHT_SUFFIXES)
 
 
 def describe_foreign_content(head: bytes) -> str | None:
@@ -74,7 +52,7 @@ def describe_foreign_content(head: bytes) -> str | None:
 
 def header_bytes_needed(path: str, size_bytes: int, head: bytes) -> int:
     """How many of the file's first bytes `describe_content_fault` will look at, at most."""
-    if not path.lower().endswith(_SAFETENSORS) or size_bytes < LENGTH_BYTES:
+    if not path.lower().endswith(SAFETENSORS) or size_bytes < LENGTH_BYTES:
         return min(size_bytes, SNIFF_BYTES)
     length = header_length(head)
     if length > MAX_HEADER_BYTES:
@@ -95,7 +73,7 @@ def describe_content_fault(  # noqa: PLR0911 - a ladder of early returns
         return "it is empty"
     head = read(0, min(size_bytes, SNIFF_BYTES))
     foreign = describe_foreign_content(head)
-    if path.lower().endswith(_SAFETENSORS):
+    if path.lower().endswith(SAFETENSORS):
         fault = describe_safetensors_fault(size_bytes, read)
         if fault is None:
             return None

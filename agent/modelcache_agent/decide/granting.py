@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from modelcache_api.conditions import truncate
+from modelcache_api.cut import describe_cut_fault
 from modelcache_api.keys import describe_unsafe_path, find_file_and_folder_clash
-from modelcache_api.manifest import ContentFile, SourceManifest
+from modelcache_api.manifest import ContentFile, SourceFile, SourceManifest
 from modelcache_api.names import Reason
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 from modelcache_api.wire import GrantedFile, WireError
@@ -34,9 +35,9 @@ def check_source(entry: EntrySpec, source: SourceManifest) -> GrantRefusal | Non
         message = "the granted files do not have the sourceDigest of the entry"
         return GrantRefusal(Reason.SOURCE_CHANGED, message)
     for file in source.files:
-        fault = describe_unsafe_path(file.path)
+        fault = _check_file(file)
         if fault is not None:
-            return GrantRefusal(Reason.UNSAFE_KEY, truncate(f"unsafe path {file.path!r}: {fault}"))
+            return fault
     clash = find_file_and_folder_clash(file.path for file in source.files)
     if clash is not None:
         message = f"{clash!r} is a file and a folder of another file"
@@ -47,6 +48,17 @@ def check_source(entry: EntrySpec, source: SourceManifest) -> GrantRefusal | Non
             f"the entry reserves {entry.size_bytes}"
         )
         return GrantRefusal(Reason.GRANT_REFUSED, message)
+    return None
+
+
+def _check_file(file: SourceFile) -> GrantRefusal | None:
+    fault = describe_unsafe_path(file.path)
+    if fault is not None:
+        return GrantRefusal(Reason.UNSAFE_KEY, truncate(f"unsafe path {file.path!r}: {fault}"))
+    fault = None if file.cut is None else describe_cut_fault(file.cut, file.size_bytes)
+    if fault is not None:
+        message = f"what is taken of {file.path!r} makes no sense: {fault}"
+        return GrantRefusal(Reason.GRANT_REFUSED, truncate(message))
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.hub_layout import HubLayout, make_hub_layout
@@ -71,7 +71,10 @@ class Filling:
 
 @dataclass(frozen=True, slots=True)
 class VolumeView:
-    """What is true of one volume now. With a `filling` it can be made ready at once."""
+    """What is true of one volume now. With a `filling` it can be made ready at once.
+
+    `uid` and `digest` name what it shows; `canary_weight` is in percent, None without a canary.
+    """
 
     key: str
     cache: str
@@ -81,6 +84,9 @@ class VolumeView:
     percent: int = 0
     size_bytes: int = 0
     filling: Filling | None = None
+    uid: str = ""
+    digest: str = ""
+    canary_weight: int | None = None
 
 
 def make_wishes(volumes: Iterable[Volume], caches: Iterable[CacheRef]) -> tuple[Wish, ...]:
@@ -132,18 +138,30 @@ def make_volume_views(
 ) -> tuple[VolumeView, ...]:
     """The state of each volume. Without a spec nothing can be said of those that show nothing."""
     entries = {entry.uid: entry for entry in spec.entries} if spec is not None else {}
+    weights = _canary_weights(spec.caches if spec is not None else ())
     views_by_uid = {view.uid: view for view in views}
     flights_by_uid = {flight.uid: flight for flight in flights}
     return tuple(
-        _view(
-            wish,
-            entries.get(wish.uid or ""),
-            views_by_uid.get(wish.uid or ""),
-            flights_by_uid.get(wish.uid or ""),
-            is_spec_known=spec is not None,
+        replace(
+            _view(
+                wish,
+                entries.get(wish.uid or ""),
+                views_by_uid.get(wish.uid or ""),
+                flights_by_uid.get(wish.uid or ""),
+                is_spec_known=spec is not None,
+            ),
+            canary_weight=weights.get(wish.cache) if wish.cache is not None else None,
         )
         for wish in wishes
     )
+
+
+def _canary_weights(caches: Iterable[CacheRef]) -> Mapping[CacheKey, int]:
+    return {
+        CacheKey(namespace=cache.namespace, name=cache.name): cache.canary_weight
+        for cache in caches
+        if cache.canary_uid is not None
+    }
 
 
 def _make_wish(volume: Volume, known: Mapping[tuple[str, str], CacheRef]) -> Wish:
@@ -196,7 +214,14 @@ def _view(
     size = entry.size_bytes if entry is not None else 0
     if volume.is_filled:
         return VolumeView(
-            volume.key, label, VolumeState.READY, Reason.CACHED, percent=100, size_bytes=size
+            volume.key,
+            label,
+            VolumeState.READY,
+            Reason.CACHED,
+            percent=100,
+            size_bytes=size,
+            uid=volume.bound_uid or "",
+            digest=volume.bound_digest or "",
         )
     if wish.refusal is not None:
         return VolumeView(

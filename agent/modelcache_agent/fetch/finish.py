@@ -8,13 +8,13 @@ from modelcache_agent.decide.content_check import (
     describe_content_fault,
     describe_foreign_content,
     header_bytes_needed,
-    is_weights_name,
 )
 from modelcache_agent.fetch.file_state import Phase
 from modelcache_agent.fetch.job import FetchedFile
 from modelcache_agent.fetch.refusal import Cure, Refusal, RefusalError
 from modelcache_api.names import Reason
 from modelcache_api.quoted import quote
+from modelcache_api.weights_names import is_weights_name
 
 if TYPE_CHECKING:
     from modelcache_agent.fetch.file_state import FileState

@@ -14,6 +14,7 @@ from blake3 import blake3
 
 from modelcache_agent.decide.transfer_plan import piece_length
 from modelcache_agent.fetch.connection import ConnectionCache
+from modelcache_agent.fetch.cut_reader import CutReader
 from modelcache_agent.fetch.file_state import BUSY
 from modelcache_agent.fetch.finish import discard_file, finish_file, refuse_foreign_beginning
 from modelcache_agent.fetch.job_state import FetchPart, OpenFile, ProvePiece
@@ -153,13 +154,17 @@ class Stream:
         match route:
             case SourceRoute():
                 self._used = grant
-                reader = PartReader(self._cache, self._watch, self._clock, self._counters)
-                self._read(job, file, grant, first, end, reader)
+                self._read(job, file, grant, first, end, self._source_reader(file))
             case PeerRoute():
                 self._fetch_from_peer(job, file, grant, first, end, route)
             case NoRoute(pause):
                 self._scheduler.give_up(file, first, end)
                 self._scheduler.postpone(file, pause)
+
+    def _source_reader(self, file: FileState) -> PartReader | CutReader:
+        reader = PartReader(self._cache, self._watch, self._clock, self._counters)
+        cut = file.spec.source.cut
+        return reader if cut is None else CutReader(reader, cut)
 
     def _fetch_from_peer(
         self,
@@ -192,7 +197,7 @@ class Stream:
         grant: GrantedFile,
         first: int,
         end: int,
-        reader: PartReader,
+        reader: PartReader | CutReader,
         route: PeerRoute | None = None,
     ) -> None:
         current = first
@@ -227,7 +232,7 @@ class Stream:
         job: JobState,
         file: FileState,
         piece: int,
-        reader: PartReader,
+        reader: PartReader | CutReader,
         *,
         is_last: bool,
         route: PeerRoute | None,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final
 
-from modelcache_agent.decide.content_check import describe_foreign_content, is_weights_name
+from modelcache_agent.decide.content_check import describe_foreign_content
 from modelcache_agent.decide.transfer_plan import MAX_RETRY_AFTER_SECONDS
 from modelcache_agent.fetch.refusal import Cure, Refusal, show
 from modelcache_agent.fetch.s3_error import (
@@ -21,6 +21,7 @@ from modelcache_agent.fetch.s3_error import (
 from modelcache_api.names import Reason
 from modelcache_api.quoted import quote
 from modelcache_api.retry_after import parse_retry_after
+from modelcache_api.weights_names import is_weights_name
 
 _CONTENT_RANGE: Final = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
 

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Final
 
 from modelcache_agent.fetch import Progress
-from modelcache_agent.volume.wait import describe, format_line
 from modelcache_api.names import EntryState, Reason, VolumeState
-from modelcache_api.volume_progress import VolumeProgress
+from modelcache_api.volume_progress import (
+    VolumeProgress,
+    describe_progress,
+    format_progress_line,
+)
 
 _LEAST_SECONDS: Final = 2.0
 # A log that says nothing looks hung.
@@ -32,7 +35,7 @@ class Teller:
     def say(self, text: str) -> None:
         """Now, in a line of its own."""
         self._told, self._told_at = text, self._monotonic()
-        self._print_line(format_line(self._told_at - self._began, f"{self._name} {text}"))
+        self._print_line(format_progress_line(self._told_at - self._began, f"{self._name} {text}"))
 
     def say_waiting(self, text: str) -> None:
         """The same again only after a while."""
@@ -45,7 +48,7 @@ class Teller:
         if progress.verified_bytes != self._verified:
             self._verified, self._moved_at = progress.verified_bytes, now
         percent = 100 * progress.verified_bytes // max(progress.total_bytes, 1)
-        text = describe(
+        text = describe_progress(
             VolumeProgress(
                 self._name,
                 VolumeState.DOWNLOADING,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from modelcache_agent.fetch import GrantProvider
 from modelcache_api.manifest import ContentDigest, ContentFile, ContentManifest, SourceManifest
 from modelcache_api.v1alpha1.cache_node import EntrySpec
-from modelcache_api.wire import Holder, SlotAnswer, SlotQuery
+from modelcache_api.wire import Holder, SharedBytes, SlotAnswer, SlotQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ class Slot:
 class OpenedGrant:
     """Leave to read one version: its files, and their contents where they are known, by path.
 
-    `slot` None: no limit of the fleet covers the version.
+    `slot` None: no limit of the fleet covers the version. `shared` says, by path, in which files of
+    other versions some of the bytes are.
     """
 
     source: SourceManifest
@@ -39,6 +40,7 @@ class OpenedGrant:
     content_digest: ContentDigest | None
     ca_bundle: str | None
     slot: Slot | None = None
+    shared: Mapping[str, tuple[SharedBytes, ...]] = field(default_factory=dict)
 
 
 class MustWaitError(Exception):

@@ -18,7 +18,12 @@ from pathlib import Path
 from typing import Final
 
 from modelcache_agent.tiers.layout import is_uid
-from modelcache_api.names import VOLUME_HUB_FOLDER, VOLUME_MODEL_FOLDER, VOLUME_STATUS_FILE
+from modelcache_api.names import (
+    VOLUME_HUB_FOLDER,
+    VOLUME_MODEL_FOLDER,
+    VOLUME_SOCKET,
+    VOLUME_STATUS_FILE,
+)
 
 READABLE_MODE: Final = 0o444
 _VOLUME_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -76,6 +81,11 @@ class VolumeFolder:
     def status(self) -> Path:
         """How far it is, for the wait container."""
         return self.content / VOLUME_STATUS_FILE
+
+    @property
+    def socket(self) -> Path:
+        """Where the pod's processes reach the agent; by the agent."""
+        return self.content / VOLUME_SOCKET
 
 
 def is_volume_id(name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -48,11 +48,17 @@ class VolumeKeeper:
         self._told = {key: told for key, told in self._told.items() if key in keys}
         return volumes, measure_leftovers(self.store, volumes)
 
-    def serve(self, views: Iterable[VolumeView]) -> None:
-        """Fill what can be filled, write what each pod may know, and count who was attached."""
+    def serve(self, views: Iterable[VolumeView]) -> Mapping[str, VolumeProgress]:
+        """Fill what can be filled, write what each pod may know, and count who was attached.
+
+        Returns what each volume's pod may know, by the volume's key.
+        """
+        shown: dict[str, VolumeProgress] = {}
         for view in views:
-            self._tell(view.key, self._fill(view) if view.filling is not None else _progress(view))
+            shown[view.key] = self._fill(view) if view.filling is not None else _progress(view)
+            self._tell(view.key, shown[view.key])
         self.store.save_history()
+        return shown
 
     def _look_at(self, folder: VolumeFolder) -> Volume | None:
         record = self._read(read_record, folder.record)
@@ -102,7 +108,14 @@ class VolumeKeeper:
         self.store.history.note_attach(stored.digest)
         _log.info("volume=%s shows version=%s", view.key, stored.digest)
         return VolumeProgress(
-            view.cache, VolumeState.READY, Reason.CACHED, "", 100, view.size_bytes
+            view.cache,
+            VolumeState.READY,
+            Reason.CACHED,
+            percent=100,
+            size_bytes=view.size_bytes,
+            version_uid=filling.uid,
+            content_digest=stored.digest,
+            canary_weight=view.canary_weight,
         )
 
     def _tell(self, key: str, progress: VolumeProgress) -> None:
@@ -120,5 +133,13 @@ class VolumeKeeper:
 
 def _progress(view: VolumeView) -> VolumeProgress:
     return VolumeProgress(
-        view.cache, view.state, view.reason, view.message, view.percent, view.size_bytes
+        view.cache,
+        view.state,
+        view.reason,
+        view.message,
+        view.percent,
+        view.size_bytes,
+        view.uid,
+        view.digest,
+        view.canary_weight,
     )

@@ -25,7 +25,13 @@ from modelcache_agent.config import (
 )
 from modelcache_api.names import CSI_DRIVER, VOLUME_MODEL_FOLDER, VOLUME_STATUS_FILE, VolumeState
 from modelcache_api.quantities import format_bytes
-from modelcache_api.volume_progress import MAX_PROGRESS_BYTES, VolumeProgress, decode_progress
+from modelcache_api.volume_progress import (
+    MAX_PROGRESS_BYTES,
+    VolumeProgress,
+    decode_progress,
+    describe_progress,
+    format_progress_line,
+)
 
 EXIT_READY: Final = 0
 EXIT_TIMEOUT: Final = 1
@@ -35,8 +41,6 @@ _EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 _LOOK_SECONDS: Final = 0.25
 # A log that says nothing looks hung.
 _REMIND_SECONDS: Final = 30.0
-_BAR: Final = 20
-_MINUTE: Final = 60
 _PROGRAM: Final = Program("modelcache-agent wait", "Waits until a pod's model is complete.")
 OPTIONS: Final = (
     Option("volume", "Where the pod's volume is mounted.", parse_path, "/mnt/models"),
@@ -81,18 +85,20 @@ def wait_for_model(volume: Path, timeout: float | None, around: Surroundings) ->
             return EXIT_NO_VOLUME
         if (volume / VOLUME_MODEL_FOLDER).is_dir():
             size = f"  {format_bytes(progress.size_bytes)}" if progress.size_bytes else ""
-            around.print_line(format_line(seconds, f"{progress.cache} is ready{size}"))
+            around.print_line(format_progress_line(seconds, f"{progress.cache} is ready{size}"))
             return EXIT_READY
         if progress.state is VolumeState.REFUSED:
             around.print_line(
-                format_line(seconds, f"{progress.cache} is refused: {progress.message}")
+                format_progress_line(seconds, f"{progress.cache} is refused: {progress.message}")
             )
             return EXIT_REFUSED
         if timeout is not None and seconds >= timeout:
-            around.print_line(format_line(seconds, f"given up: {describe(progress)}"))
+            around.print_line(
+                format_progress_line(seconds, f"given up: {describe_progress(progress)}")
+            )
             return EXIT_TIMEOUT
         if progress != told or now - told_at >= _REMIND_SECONDS:
-            around.print_line(format_line(seconds, describe(progress)))
+            around.print_line(format_progress_line(seconds, describe_progress(progress)))
             told, told_at = progress, now
         around.sleep(_LOOK_SECONDS)
 
@@ -103,26 +109,6 @@ def _read_progress(path: Path) -> VolumeProgress | None:
             return decode_progress(file.read(MAX_PROGRESS_BYTES))
     except OSError:
         return None
-
-
-def describe(progress: VolumeProgress) -> str:
-    """One line: what is going on, how far it is, or what it waits for."""
-    if progress.state is VolumeState.DOWNLOADING:
-        done = _BAR * progress.percent // 100
-        bar = "#" * done + "." * (_BAR - done)
-        share = progress.size_bytes * progress.percent // 100
-        amount = f"{format_bytes(share)} of {format_bytes(progress.size_bytes)}"
-        return f"{progress.cache} downloading [{bar}] {progress.percent:3d}%  {amount}"
-    reason = f" ({progress.reason})" if progress.reason != progress.state else ""
-    message = f": {progress.message}" if progress.message else ""
-    return f"{progress.cache} {progress.state.lower()}{reason}{message}"
-
-
-def format_line(seconds: float, text: str) -> str:
-    """One line of the log; hostile text cannot break out of it."""
-    minutes, rest = divmod(int(seconds), _MINUTE)
-    safe = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return f"{f'{minutes}m{rest:02d}s' if minutes else f'{rest}s':>7}  {safe}"
 
 
 def _print_line(line: str) -> None:

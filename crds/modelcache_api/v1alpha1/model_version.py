@@ -70,6 +70,23 @@ def _of_a_web_folder(field: str) -> Rule:
     )
 
 
+class Load(ApiModel):
+    """Which tensors of the content are taken."""
+
+    include: Annotated[
+        tuple[Glob, ...],
+        Field(
+            min_length=1,
+            max_length=64,
+            description=(
+                "Globs over whole names of tensors; a tensor is taken if one matches, and each "
+                "must match one. `*` stands for anything, dots included."
+            ),
+        ),
+        ListType("atomic"),
+    ]
+
+
 class ModelVersionSpec(ApiModel):
     """One immutable content: what it is, where it comes from, which of its files are taken."""
 
@@ -78,6 +95,7 @@ class ModelVersionSpec(ApiModel):
         _immutable("exclude"),
         _immutable("files"),
         _immutable("checksumFile"),
+        _immutable("load"),
         _of_a_web_folder("files"),
         _of_a_web_folder("checksumFile"),
         Rule(
@@ -146,6 +164,16 @@ class ModelVersionSpec(ApiModel):
             ),
         ),
         ListType("atomic"),
+    ] = None
+    load: Annotated[
+        Load | None,
+        Field(
+            description=(
+                "Take only some tensors: of each safetensors file a smaller one is made that holds "
+                "those, files without any are left out, all other files are taken whole. All "
+                "tensors if absent. Immutable."
+            )
+        ),
     ] = None
     digest: Annotated[
         Digest | None,

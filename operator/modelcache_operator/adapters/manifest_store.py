@@ -37,8 +37,9 @@ from modelcache_operator.decide.world import Uid
 from modelcache_operator.ports.manifests import AdoptedContent, ManifestDamagedError
 
 _T = TypeVar("_T")
-# Files and pieces kept in memory, about 150 bytes each.
+# Files, ranges and pieces kept in memory, about 150 bytes each.
 CACHE_ROWS: Final = 200_000
+_ROW_BYTES: Final = 150
 # Far above any real manifest: keeps a tampered head from making us read for ever.
 _MAX_PARTS: Final = 1_000
 
@@ -63,7 +64,7 @@ class ConfigMapManifests:
             return
         packed = await asyncio.to_thread(pack_manifest, uid, manifest)
         await self._create_all(packed)
-        self._sources.put(key, manifest, len(manifest.files))
+        self._sources.put(key, manifest, _weigh(manifest))
 
     async def get_source(self, uid: Uid, digest: str) -> SourceManifest | None:
         """The source manifest with that digest, or None. Raises ManifestDamagedError."""
@@ -76,7 +77,7 @@ class ConfigMapManifests:
         manifest = await self._read(uid, head, unpack_source)
         if manifest.digest != digest:
             raise ManifestDamagedError(f"the stored source manifest of {uid} is not {digest}")
-        self._sources.put((uid, digest), manifest, len(manifest.files))
+        self._sources.put((uid, digest), manifest, _weigh(manifest))
         return manifest
 
     async def adopt_content(self, uid: Uid, manifest: ContentManifest) -> AdoptedContent:
@@ -172,3 +173,9 @@ def _verify_and_unpack(data: bytes, head: Head, unpack: Callable[[bytes], _T]) -
         return unpack(data)
     except (ValueError, TypeError) as error:
         raise ManifestDamagedError("the stored bytes are no manifest") from error
+
+
+def _weigh(manifest: SourceManifest) -> int:
+    cuts = [file.cut for file in manifest.files if file.cut is not None]
+    literals = sum(len(cut.literal) for cut in cuts) // _ROW_BYTES
+    return len(manifest.files) + literals + sum(len(cut.ranges) for cut in cuts)

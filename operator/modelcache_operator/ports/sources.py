@@ -84,5 +84,20 @@ class Sources(Protocol):
             SourceError: with one reason.
         """
 
+    async def read_part(
+        self,
+        version: ModelVersionView,
+        file: SourceFile,
+        start: int,
+        end: int,
+        revision: str | None = None,
+        /,
+    ) -> bytes:
+        """Bytes [start, end) of a file as it was listed; a few MiB at most.
+
+        Raises:
+            SourceError: with one reason.
+        """
+
     async def close(self) -> None:
         """End what runs."""

@@ -43,6 +43,17 @@ class SourcesByScheme:
         """The bytes of a file that has no URL."""
         return await (await self._of(version)).read(version, file, revision)
 
+    async def read_part(
+        self,
+        version: ModelVersionView,
+        file: SourceFile,
+        start: int,
+        end: int,
+        revision: str | None = None,
+    ) -> bytes:
+        """Some bytes of a file."""
+        return await (await self._of(version)).read_part(version, file, start, end, revision)
+
     async def close(self) -> None:
         """End what was made."""
         for sources in self._made.values():

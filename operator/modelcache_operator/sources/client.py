@@ -46,6 +46,9 @@ class S3Client(Protocol):
     def head_object(self, **parameters: Any) -> Mapping[str, Any]:
         """Headers of one object."""
 
+    def get_object(self, **parameters: Any) -> Mapping[str, Any]:
+        """One object, or a part of it."""
+
     def generate_presigned_url(self, method: str, **parameters: Any) -> str:
         """A URL that carries its own leave."""
 

@@ -7,6 +7,7 @@ so the address is judged on the connected socket, before a byte is sent on it.
 from __future__ import annotations
 
 import asyncio
+import io
 import socket
 import ssl
 from collections.abc import Callable
@@ -123,6 +124,7 @@ class GuardedSession(URLLib3Session):
             response: Any = super().send(request)
             body = _read_bounded(response.raw, request.url)
             response._content = body  # noqa: SLF001 - else it would read again
+            response.raw = io.BytesIO(body)  # for calls whose answer is a stream
         return response
 
     def _get_ssl_context(self) -> ssl.SSLContext:

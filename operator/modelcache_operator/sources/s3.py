@@ -37,6 +37,7 @@ from modelcache_operator.sources.client import (
 from modelcache_operator.sources.egress import check_names
 from modelcache_operator.sources.errors import S3_ERRORS, Attempt, explain
 from modelcache_operator.sources.location import S3Location, parse_s3_uri
+from modelcache_operator.sources.reading import read_object_part
 from modelcache_operator.sources.resolution import Gate, listing_too_long, resolve_location
 from modelcache_operator.sources.selection import Globs
 from modelcache_operator.sources.signing import sign_files
@@ -138,6 +139,23 @@ class S3Sources:
     ) -> bytes:
         """Nothing: there is a URL for each object."""
         raise SourceError(Reason.SOURCE_INVALID, f"{quote(file.path)} is read at its own address")
+
+    async def read_part(
+        self,
+        version: ModelVersionView,
+        file: SourceFile,
+        start: int,
+        end: int,
+        _revision: str | None = None,
+    ) -> bytes:
+        """Bytes [start, end) of an object as it was listed."""
+        target = await self._prepare(version)
+        await self._check_names_sometimes(target)
+        return await self._run(
+            self._listing,
+            target,
+            lambda client: read_object_part(client, target.location, file, (start, end)),
+        )
 
     async def close(self) -> None:
         """End the threads once their present calls are over."""

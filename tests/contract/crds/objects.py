@@ -83,6 +83,7 @@ FULL: dict[str, Object] = {
             "onSourceGone": "Drop",
             "include": ["*.safetensors", "config/**"],
             "exclude": ["*.bin"],
+            "load": {"include": ["encoder.layer.0.*", "embeddings.*"]},
             "digest": DIGEST,
         },
         "status": {

@@ -97,6 +97,7 @@ async def test_C51_largest_spec_of_a_user_fits_into_an_annotation(hand):
     globs = ["ü" * 256] * 64
     body = with_value(FULL["ModelVersion"], ("spec", "include"), globs)
     body = with_value(body, ("spec", "exclude"), globs)
+    body = with_value(body, ("spec", "load", "include"), globs)
     made = await hand.create("ModelVersion", body)
     assert len(json.dumps(made["spec"], ensure_ascii=False).encode()) < ANNOTATION_LIMIT
 

@@ -303,6 +303,7 @@ async def test_which_files_a_folder_has_cannot_be_changed(hand, sample, path, va
         await hand.patch(VERSION, made["metadata"]["name"], with_value({}, path, value))
 
 
+LOAD = ("spec", "load")
 SET_ONCE = [
     pytest.param(VERSION, ("spec", "model"), "other", "model is immutable: create", id="model"),
     pytest.param(VERSION, URI, "s3://other", "source.uri is immutable: create", id="uri"),
@@ -311,6 +312,8 @@ SET_ONCE = [
     pytest.param(VERSION, ("spec", "include"), None, "include is immutable", id="include taken"),
     pytest.param(VERSION, ("spec", "exclude"), ["x"], "exclude is immutable: create", id="exclude"),
     pytest.param(VERSION, ("spec", "exclude"), None, "exclude is immutable", id="exclude taken"),
+    pytest.param(VERSION, LOAD, {"include": ["x"]}, "load is immutable: create", id="load"),
+    pytest.param(VERSION, LOAD, None, "load is immutable", id="load taken"),
     pytest.param(VERSION, ("spec", "digest"), OTHER_DIGEST, "digest can be set once", id="digest"),
     pytest.param(VERSION, ("spec", "digest"), None, "digest can be set once", id="digest taken"),
     pytest.param(NODE, ("spec", "nodeUid"), "u2", "nodeUid is immutable", id="nodeUid"),
@@ -326,11 +329,15 @@ async def test_identity_cannot_be_changed(hand, kind, path, value, cure):
     assert ".".join(map(str, path)) in str(refused.value)
 
 
-@pytest.mark.parametrize("field", ["include", "exclude"])
-async def test_globs_cannot_be_added_later(hand, field):
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("include", ["x"]), ("exclude", ["x"]), ("load", {"include": ["x"]})],
+    ids=["include", "exclude", "load"],
+)
+async def test_globs_cannot_be_added_later(hand, field, value):
     made = await hand.create(VERSION, MINIMAL[VERSION])
     with pytest.raises(Invalid, match=f"{field} is immutable"):
-        await hand.patch(VERSION, made["metadata"]["name"], {"spec": {field: ["x"]}})
+        await hand.patch(VERSION, made["metadata"]["name"], {"spec": {field: value}})
 
 
 async def test_digest_can_be_set_once_later(hand):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from modelcache_agent.decide.policies.policy import Ranked, order
+from modelcache_agent.decide.policies.policy import AdmitsAll, Ranked, order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class GreedyDualSizeFrequency:
+class GreedyDualSizeFrequency(AdmitsAll):
     """clock + visits * cost / size.
 
     The formula is that of L. Cherkasova, "Improving WWW Proxies Performance with

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from modelcache_agent.decide.policies.policy import Ranked, order
+from modelcache_agent.decide.policies.policy import AdmitsAll, Ranked, order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class LeastFrequentlyUsed:
+class LeastFrequentlyUsed(AdmitsAll):
     """By attaches, of which the node's later attaches take away.
 
     Ageing goes by attaches and not by time: a quiet weekend makes nothing cold, and how many

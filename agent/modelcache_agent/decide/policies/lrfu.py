@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from modelcache_agent.decide.history import HALF_LIFE_SECONDS, decay
-from modelcache_agent.decide.policies.policy import Ranked, order
+from modelcache_agent.decide.policies.policy import AdmitsAll, Ranked, order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RecencyAndFrequency:
+class RecencyAndFrequency(AdmitsAll):
     """alpha * recency + (1 - alpha) * frequency, both from 0 to 1 among the candidates.
 
     Recency is 1 for the last used and halves with every 48 hours that another was used before it;

@@ -32,6 +32,24 @@ class EvictionPolicy(Protocol):
         """All candidates, first to go first. Equal input gives equal output, whatever its order."""
         ...
 
+    def refuse(self, newcomer: Held, victims: Iterable[Held]) -> str | None:
+        """Why the newcomer is not worth its victims, or None.
+
+        Asked for tiers that may leave a newcomer out; a disk always takes what fits. The newcomer's
+        history counts the attach that brings it, and its `last_used` is now.
+        """
+        ...
+
+
+class AdmitsAll:
+    """Who comes is worth any victim."""
+
+    __slots__ = ()
+
+    def refuse(self, newcomer: Held, victims: Iterable[Held]) -> str | None:  # noqa: ARG002 - by the protocol
+        """None."""
+        return None
+
 
 def order(ranked: Iterable[Ranked]) -> tuple[Ranked, ...]:
     """Least score first; ties by last use, then by digest, so that two runs choose alike."""

@@ -106,6 +106,16 @@ class HubLibrary:
         headers = {} if self._token is False else {"Authorization": f"Bearer {self._token}"}
         return get_session().get(self.address(repository, commit, path), headers=headers).content
 
+    def read_part(
+        self, repository: str, commit: str, path: str, wanted: str
+    ) -> tuple[int, str, bytes]:
+        """Status, Content-Range and body of the answer to a Range; the connection bounds it."""
+        headers = {"Range": wanted}
+        if self._token is not False:
+            headers["Authorization"] = f"Bearer {self._token}"
+        answer = get_session().get(self.address(repository, commit, path), headers=headers)
+        return answer.status_code, answer.headers.get("content-range", ""), answer.content
+
 
 _PARSING_ERRORS: Final = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 

@@ -37,6 +37,7 @@ from modelcache_operator.sources.hub.reading import (
 )
 from modelcache_operator.sources.hub.small_files import RecentBodies
 from modelcache_operator.sources.hub.target import HubTarget, find_place
+from modelcache_operator.sources.partial.answer import check_part, range_header
 from modelcache_operator.sources.resolution import Gate, listing_too_long
 from modelcache_operator.sources.selection import Globs
 from modelcache_operator.sources.turns import NamespaceTurns
@@ -155,6 +156,25 @@ class HubSources:
                 body = read_small(library, target, commit, file)
                 self._bodies.put(key, body)
             return body
+
+        return await self._ask_in_turn(target, work)
+
+    async def read_part(
+        self,
+        version: ModelVersionView,
+        file: SourceFile,
+        start: int,
+        end: int,
+        revision: str | None = None,
+    ) -> bytes:
+        """Bytes [start, end) of a file of the commit."""
+        target = await self._prepare(version)
+        repository, commit = target.location.repository, _known(revision)
+        wanted = range_header(start, end)
+
+        def work(library: HubLibrary) -> bytes:
+            status, found, body = library.read_part(repository, commit, file.path, wanted)
+            return check_part(file, (start, end), status, found, body)
 
         return await self._ask_in_turn(target, work)
 

@@ -58,8 +58,8 @@ def parse_checksums(body: bytes, name: str) -> Mapping[str, str]:
     return found
 
 
-def parse_shards(body: bytes, path: str) -> tuple[str, ...]:
-    """The shards of a safetensors index, as paths beside it, without repetition.
+def parse_weight_map(body: bytes, path: str) -> Mapping[str, str]:
+    """Which tensor is in which shard, as a safetensors index says it.
 
     Raises:
         SourceError: it is no such index.
@@ -72,9 +72,19 @@ def parse_shards(body: bytes, path: str) -> tuple[str, ...]:
     is_index = isinstance(weights, dict) and all(isinstance(w, str) for w in weights.values())
     if not isinstance(weights, dict) or not weights or not is_index:
         raise _invalid(path, "it is no index of safetensors: it has no weight_map of file names")
+    return weights
+
+
+def parse_shards(body: bytes, path: str) -> tuple[str, ...]:
+    """The shards of a safetensors index, as paths beside it, without repetition.
+
+    Raises:
+        SourceError: it is no such index.
+    """
     folder = path.rpartition("/")[0]
     below = f"{folder}/" if folder else ""
-    return tuple(dict.fromkeys(f"{below}{shard}" for shard in weights.values()))
+    shards = parse_weight_map(body, path).values()
+    return tuple(dict.fromkeys(f"{below}{shard}" for shard in shards))
 
 
 def _read_line(text: str, number: int, name: str) -> tuple[str, str]:

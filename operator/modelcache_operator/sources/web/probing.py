@@ -13,6 +13,8 @@ from modelcache_api.names import Reason
 from modelcache_api.quoted import quote
 from modelcache_operator.ports.sources import SourceError
 from modelcache_operator.sources.connections import Answer
+from modelcache_operator.sources.partial.answer import check_part, range_header
+from modelcache_operator.sources.selection import changed_meanwhile
 from modelcache_operator.sources.web.conversation import WebConversation
 from modelcache_operator.sources.web.errors import Asked, explain_status
 from modelcache_operator.sources.web.head import FileHead, read_head, read_size, refuse_nameless
@@ -95,6 +97,29 @@ class Prober:
                 "answers; let all of them answer alike",
                 retry_after_seconds=_LATER,
             )
+
+    def read_part(self, file: SourceFile, span: tuple[int, int]) -> bytes:
+        """Bytes [start, end) of a file that was found.
+
+        Raises:
+            SourceError: it has changed, or the server serves no parts.
+        """
+        guard = {"Range": range_header(*span)}
+        if file.etag is not None:
+            guard["If-Match"] = file.etag
+        elif file.last_modified is not None:
+            guard["If-Unmodified-Since"] = file.last_modified
+        answer = self.conversation.ask(
+            "GET", self._url(file.path), guard, max_bytes=span[1] - span[0]
+        )
+        if answer.status == HTTPStatus.PRECONDITION_FAILED:
+            raise changed_meanwhile(file.path)
+        if answer.status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
+            raise self._explain(answer, file.path)
+        if file.last_modified not in (None, answer.headers.get("last-modified")):
+            raise changed_meanwhile(file.path)
+        content_range = answer.headers.get("content-range", "")
+        return check_part(file, span, answer.status, content_range, answer.body)
 
     def _head(self, path: str) -> FileHead:
         answer = self.conversation.ask("HEAD", self._url(path))

@@ -106,6 +106,18 @@ class WebSources:
         """Nothing: each file has its address."""
         raise SourceError(Reason.SOURCE_INVALID, f"{quote(file.path)} is read at its own address")
 
+    async def read_part(
+        self,
+        version: ModelVersionView,
+        file: SourceFile,
+        start: int,
+        end: int,
+        _revision: str | None = None,
+    ) -> bytes:
+        """Bytes [start, end) of a file as it was found."""
+        target = await self._prepare(version)
+        return await self._ask(version, target, lambda prober: prober.read_part(file, (start, end)))
+
     async def close(self) -> None:
         """End the threads once their present calls are over."""
         self._turns.close()

@@ -28,7 +28,7 @@ from modelcache_agent.decide.content_check import (
     describe_foreign_content,
     header_bytes_needed,
 )
-from modelcache_agent.decide.safetensors_header import describe_safetensors_fault
+from modelcache_api.safetensors_header import describe_safetensors_fault
 
 
 def fault_of(body: bytes, name: str = "model.safetensors") -> str | None:

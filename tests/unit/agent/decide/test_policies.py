@@ -120,6 +120,44 @@ def test_random_is_no_policy_and_the_error_says_why(name, says):
         find_policy(name)
 
 
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("victims", "is_refused"),
+    [
+        pytest.param((a_past("b", last_used=HOUR, attaches=2.0, load=SLOW),), False, id="equal"),
+        pytest.param((a_past("b", last_used=HOUR, attaches=2.1, load=SLOW),), True, id="above"),
+        pytest.param((a_past("b", last_used=HOUR, attaches=2.1, load=FAST),), False, id="cheap"),
+        pytest.param(
+            tuple(a_past(name, last_used=HOUR, attaches=1.1, load=SLOW) for name in "bc"),
+            True,
+            id="together above",
+        ),
+        pytest.param(
+            (a_past("b", last_used=-4 * HOUR, attaches=99.0, load=SLOW),),
+            False,
+            id="a burst of five hours ago is believed to be over",
+        ),
+        pytest.param(
+            (a_past("b", last_used=-1 * HOUR, attaches=99.0, load=SLOW),), True, id="two hours ago"
+        ),
+        pytest.param((), False, id="nobody"),
+    ],
+)
+def test_value_leaves_a_newcomer_out_that_is_worth_less_than_its_victims(victims, is_refused):
+    newcomer = a_past("a", last_used=HOUR, attaches=2.0, load=SLOW)
+    refusal = find_policy("value").refuse(newcomer, victims)
+    assert bool(refusal) == is_refused
+    assert refusal is None or "saves" in refusal
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES.keys() - {"value"}))
+def test_other_policies_leave_nobody_out(policy):
+    victim = a_past("b", attaches=99.0, load=SLOW)
+    assert find_policy(policy).refuse(a_past("a"), [victim]) is None
+
+
 def test_every_victim_is_explained_with_its_score_and_for_whom():
     newcomer = an_entry("new", 60)
     held = [a_past("a", 50, attaches=2.0, load=SLOW), a_past("b", 50, attaches=1.0, load=SLOW)]

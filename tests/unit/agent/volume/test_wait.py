@@ -14,11 +14,10 @@ from modelcache_agent.volume.wait import (
     EXIT_REFUSED,
     EXIT_TIMEOUT,
     Surroundings,
-    describe,
     wait_for_model,
 )
 from modelcache_api.names import Reason, VolumeState
-from modelcache_api.volume_progress import VolumeProgress, encode_progress
+from modelcache_api.volume_progress import VolumeProgress, describe_progress, encode_progress
 
 MIB = 1 << 20
 WAITING = VolumeProgress("search/minilm", VolumeState.WAITING, Reason.WAITING, "nobody looked yet")
@@ -98,7 +97,7 @@ def test_hostile_words_stay_on_their_line(tmp_path):
 
 @pytest.mark.parametrize("state", list(VolumeState))
 def test_every_state_has_words(state):
-    assert describe(replace(LOADING, state=state))
+    assert describe_progress(replace(LOADING, state=state))
 
 
 def run(*arguments, **environment) -> subprocess.CompletedProcess:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from builders import digest
+from modelcache_api.cut import Cut
 from modelcache_api.manifest import SourceFile, make_source_manifest
 from modelcache_api.names import Reason
 from modelcache_api.v1alpha1.model_version import ModelVersionSpec
@@ -279,3 +282,28 @@ def test_a_thousand_versions_resolved_at_once_are_not_listed_at_once():
 def test_the_spread_of_a_version_is_the_same_in_every_process():
     assert spread_of("uid-1") == spread_of("uid-1") != spread_of("uid-2")
     assert 0 <= spread_of("uid-1") < 1
+
+
+PART = replace(file("a.safetensors"), size_bytes=4, cut=Cut(10, b"ab", ((3, 5),)))
+KEPT = make_source_manifest([PART, file("config.json")], None, [file("b.safetensors")])
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        pytest.param(None, None, id="nothing"),
+        pytest.param(file("a.safetensors", "e2"), "'a.safetensors'", id="a file that is cut"),
+        pytest.param(file("b.safetensors", "e2"), "'b.safetensors'", id="a file left out"),
+        pytest.param(file("config.json", "e2"), "'config.json'", id="a file taken whole"),
+    ],
+)
+def test_of_a_part_all_listed_files_are_compared_as_they_are_in_the_source(changed, told):
+    names = ("a.safetensors", "b.safetensors", "config.json")
+    found = [file(name) for name in names if changed is None or name != changed.path]
+    now = make_source_manifest([*found, *([changed] if changed else [])])
+    finding = judge_listing("m1", KEPT.digest, KEPT.listed, now)
+    if told is None:
+        assert finding == UNCHANGED
+    else:
+        assert finding.reason is Reason.SOURCE_CHANGED
+        assert told in finding.message

@@ -1,16 +1,16 @@
 """Structural check of a safetensors file, with the verdicts of the reference reader. Pure.
 
 The header is read through a small window, entry by entry, so that its memory is bounded: what is
-held per tensor is one pair of offsets, never a JSON tree. Limit of the reference and of this check:
-a header of 100,000,000 bytes. It is stricter in two points that no writer makes use of: a tensor's
-name given twice, and a tensor's entry as a list.
+held per tensor is one number, never a JSON tree; whoever wants more takes it on the way.
+Limit of the reference and of this check: a header of 100,000,000 bytes. It is stricter in two
+points that no writer makes use of: a tensor's name given twice, and a tensor's entry as a list.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from modelcache_api.safetensors_format import (
     DTYPE_BITS,
@@ -20,11 +20,26 @@ from modelcache_api.safetensors_format import (
 )
 
 _WINDOW_BYTES: Final = 1 << 20
-_MAX_USIZE: Final = 2**64 - 1
+_USIZE_BITS: Final = 64
+_MAX_USIZE: Final = 2**_USIZE_BITS - 1
 _SPACE: Final = " \t\n\r"
 
 Read = Callable[[int, int], bytes]
 """`read(offset, length)`: exactly these bytes of the file."""
+
+
+class Tensor(NamedTuple):
+    """One tensor; `start` and `end` count from the beginning of the data."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+OnTensor = Callable[[Tensor], object]
+OnMetadata = Callable[[dict[str, str]], object]
 
 
 class _RefusedError(Exception):
@@ -32,9 +47,15 @@ class _RefusedError(Exception):
 
 
 def describe_safetensors_fault(  # noqa: PLR0911 - a ladder of early returns
-    size_bytes: int, read: Read
+    size_bytes: int,
+    read: Read,
+    on_tensor: OnTensor | None = None,
+    on_metadata: OnMetadata | None = None,
 ) -> str | None:
-    """Why the file is not a loadable safetensors file, or None if it is one."""
+    """Why the file is not a loadable safetensors file, or None if it is one.
+
+    `on_tensor` and `on_metadata` are given what is found on the way, before all of it is judged.
+    """
     if size_bytes < LENGTH_BYTES:
         return f"it has {size_bytes} bytes, too few for a safetensors header"
     length = header_length(read(0, LENGTH_BYTES))
@@ -43,7 +64,7 @@ def describe_safetensors_fault(  # noqa: PLR0911 - a ladder of early returns
     if length + LENGTH_BYTES > size_bytes:
         return f"its safetensors header claims {length} bytes, the file has only {size_bytes}"
     try:
-        end = _check_tensors(_Window(read, length))
+        end = _check_tensors(_Window(read, length), on_tensor, on_metadata)
     except _RefusedError as refusal:
         return f"its safetensors header is invalid: {refusal}"
     except RecursionError:
@@ -167,21 +188,29 @@ def _entries(window: _Window) -> Iterator[tuple[str, Any]]:
         raise _RefusedError("there is text behind its end")
 
 
-def _check_tensors(window: _Window) -> int:
+def _check_tensors(
+    window: _Window, on_tensor: OnTensor | None, on_metadata: OnMetadata | None
+) -> int:
     """Bytes that the tensors cover, from 0 without hole or overlap."""
-    ranges: list[tuple[int, int]] = []
+    ranges: list[int] = []  # begin and end in one number: half the memory of a pair
     seen_metadata = False
     for name, value in _entries(window):
         if name == "__metadata__":
             if seen_metadata:
                 raise _RefusedError("it holds __metadata__ twice")
             seen_metadata = True
-            _check_metadata(value)
+            metadata = _read_metadata(value)
+            if on_metadata is not None:
+                on_metadata(metadata)
         else:
-            ranges.append(_tensor_range(value))
+            tensor = _read_tensor(name, value)
+            ranges.append(tensor.start << _USIZE_BITS | tensor.end)
+            if on_tensor is not None:
+                on_tensor(tensor)
     ranges.sort()
     end = 0
-    for start, stop in ranges:
+    for packed in ranges:
+        start, stop = packed >> _USIZE_BITS, packed & _MAX_USIZE
         if start != end:
             kind = "a hole" if start > end else "an overlap"
             raise _RefusedError(f"there is {kind} at data offset {min(start, end)}")
@@ -189,9 +218,9 @@ def _check_tensors(window: _Window) -> int:
     return end
 
 
-def _check_metadata(value: Any) -> None:
+def _read_metadata(value: Any) -> dict[str, str]:
     if value is None:
-        return
+        return {}
     if not isinstance(value, _Pairs):
         raise _RefusedError("__metadata__ is not an object")
     for key, text in value:
@@ -199,9 +228,10 @@ def _check_metadata(value: Any) -> None:
             raise _RefusedError("__metadata__ holds a value that is not text")
         _check_text(key)
         _check_text(text)
+    return dict(value)
 
 
-def _tensor_range(value: Any) -> tuple[int, int]:
+def _read_tensor(name: str, value: Any) -> Tensor:
     if not isinstance(value, _Pairs):
         raise _RefusedError("a tensor's entry is not an object")
     fields = dict(value)
@@ -223,7 +253,7 @@ def _tensor_range(value: Any) -> tuple[int, int]:
         raise _RefusedError("a tensor does not end on a whole byte")
     if bits // 8 != offsets[1] - offsets[0]:
         raise _RefusedError(f"a tensor of {bits // 8} bytes claims {offsets[1] - offsets[0]} bytes")
-    return offsets[0], offsets[1]
+    return Tensor(name, dtype, tuple(shape), offsets[0], offsets[1])
 
 
 _FIELDS: Final = frozenset({"dtype", "shape", "data_offsets"})

@@ -1,0 +1,207 @@
+"""The connection to the node's agent through the volume's socket.
+
+There is no thread: what the agent pushes waits in the socket and is read when somebody asks.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import mmap
+import os
+import select
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from modelcache_api.names import SocketReason, VolumeState
+from modelcache_api.volume_progress import VolumeProgress
+from modelcache_api.volume_socket import (
+    MAX_DESCRIPTORS,
+    MAX_MESSAGE_BYTES,
+    FrameBuffer,
+    IndexReady,
+    Message,
+    Refused,
+    Request,
+    RequestType,
+    SocketProtocolError,
+    State,
+    Welcome,
+    encode_hello,
+    encode_request,
+    parse_message,
+)
+
+_MOST_ADDRESS_BYTES: Final = 107
+_READ_BYTES: Final = 65536
+_ANCILLARY_BYTES: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+_ANSWER_SECONDS: Final = 10.0
+_READY_SECONDS: Final = 1.0
+
+
+class AgentSocket:
+    """One connection. Only `index` waits.
+
+    Errors of any method are OSError or SocketProtocolError, and end the connection.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Connect and say hello. The agent's answer is heard by `drain`."""
+        self.progress: VolumeProgress | None = None
+        """The newest that was received; None before the first."""
+        self._buffer = FrameBuffer(MAX_MESSAGE_BYTES)
+        self._descriptors: list[int] = []
+        self._next_id = 0
+        self._is_welcome = False
+        self._answer_until = time.monotonic() + _ANSWER_SECONDS
+        self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            with _address(path) as address:
+                self._line.connect(address)
+            self._line.sendall(encode_hello())
+        except BaseException:
+            self.close()
+            raise
+
+    def fileno(self) -> int:
+        """Readable when there is news."""
+        return self._line.fileno()
+
+    def drain(self) -> None:
+        """Take what has arrived."""
+        while True:
+            while self._take() is not None:
+                self._discard_descriptors()
+            try:
+                self._receive(socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+        if self.progress is None and time.monotonic() > self._answer_until:
+            raise TimeoutError("the agent does not answer")
+
+    def demand(self) -> None:
+        """Say that the content is wanted now. The answer is not waited for."""
+        self._send("demand")
+
+    def index(self) -> mmap.mmap:
+        """The index of the version, in memory that the node's clients share.
+
+        Raises:
+            SocketProtocolError: the agent refuses; the connection stays.
+        """
+        self._await_ready(time.monotonic() + _READY_SECONDS)
+        asked = self._send("index")
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while True:
+            message = self._await_message(deadline)
+            if isinstance(message, Refused) and message.id == asked:
+                raise SocketProtocolError(_reason(message), message.message, asked)
+            if isinstance(message, IndexReady) and message.id == asked and self._descriptors:
+                descriptor = self._descriptors.pop()
+                try:
+                    # Private, because older kernels refuse shared maps of sealed memory.
+                    return mmap.mmap(
+                        descriptor, message.size_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ
+                    )
+                except ValueError as error:
+                    raise OSError(str(error)) from error
+                finally:
+                    os.close(descriptor)
+            self._discard_descriptors()
+
+    def close(self) -> None:
+        """End it."""
+        self._discard_descriptors()
+        self._line.close()
+
+    def _await_ready(self, deadline: float) -> None:
+        """The model's folder appears a moment before the agent says so."""
+        with contextlib.suppress(TimeoutError):
+            while self.progress is None or self.progress.state is not VolumeState.READY:
+                self._await_message(deadline)
+
+    def _send(self, kind: RequestType) -> int:
+        self._next_id += 1
+        self._line.sendall(encode_request(Request(kind, self._next_id)))
+        return self._next_id
+
+    def _await_message(self, deadline: float) -> Message:
+        while (message := self._take()) is None:
+            seconds = deadline - time.monotonic()
+            if seconds <= 0 or not wait_readable(self._line.fileno(), seconds):
+                raise TimeoutError("the agent does not answer")
+            self._receive(socket.MSG_DONTWAIT)
+        return message
+
+    def _take(self) -> Message | None:
+        """The next complete message that this version knows."""
+        while (body := self._buffer.take()) is not None:
+            message, count = parse_message(body)
+            if len(self._descriptors) != count:
+                raise SocketProtocolError(
+                    SocketReason.MALFORMED_MESSAGE,
+                    f"{count} descriptors were told and {len(self._descriptors)} came",
+                )
+            match message:
+                case None:
+                    self._discard_descriptors()
+                    continue
+                case Welcome():
+                    self._is_welcome = True
+                case State(progress) if self._is_welcome:
+                    self.progress = progress
+                case Refused(_, _, None):
+                    raise SocketProtocolError(_reason(message), message.message)
+            return message
+        return None
+
+    def _receive(self, flags: int) -> None:
+        """Descriptors are closed on exec from their first instant, whatever other threads do."""
+        data, ancillary, got, _sender = self._line.recvmsg(
+            _READ_BYTES, _ANCILLARY_BYTES, flags | socket.MSG_CMSG_CLOEXEC
+        )
+        for level, kind, content in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                found = array.array("i")
+                found.frombytes(content[: len(content) - len(content) % found.itemsize])
+                self._descriptors.extend(found)
+        if got & socket.MSG_CTRUNC or len(self._descriptors) > MAX_DESCRIPTORS:
+            raise SocketProtocolError(SocketReason.MALFORMED_MESSAGE, "too many descriptors came")
+        if not data:
+            raise ConnectionResetError("the agent has closed the connection")
+        self._buffer.feed(data)
+
+    def _discard_descriptors(self) -> None:
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+
+def wait_readable(descriptor: int, seconds: float) -> bool:
+    """Whether there is something to read within the time; descriptors of any number."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(max(1, int(seconds * 1000))))
+
+
+@contextlib.contextmanager
+def _address(path: Path) -> Iterator[str]:
+    """What the path is called where names of sockets are short."""
+    if len(os.fsencode(path)) <= _MOST_ADDRESS_BYTES:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def _reason(message: Refused) -> SocketReason:
+    """Reasons of newer agents are refusals all the same."""
+    try:
+        return SocketReason(message.reason)
+    except ValueError:
+        return SocketReason.UNKNOWN_MESSAGE

@@ -1,0 +1,1 @@
+"""`modelcache attach|index|wait|bench`: the model of this pod, for people and scripts."""

@@ -1,0 +1,1 @@
+"""The GPU tier's decisions. Pure."""

@@ -1,0 +1,204 @@
+"""One process of a pod on the line."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from typing import Final, Protocol
+
+from modelcache_agent.decide.socket_rules import (
+    HELLO_SECONDS,
+    MESSAGE_SECONDS,
+    REQUEST_PAUSE_SECONDS,
+)
+from modelcache_agent.socket.counters import SocketCounters
+from modelcache_agent.socket.indexes import SealedIndex
+from modelcache_api.names import SocketReason
+from modelcache_api.volume_progress import VolumeProgress
+from modelcache_api.volume_socket import (
+    MAX_REQUEST_BYTES,
+    Done,
+    FrameBuffer,
+    IndexReady,
+    Message,
+    Refused,
+    Request,
+    SocketProtocolError,
+    State,
+    Welcome,
+    choose_version,
+    encode_message,
+    parse_hello,
+    parse_request,
+)
+
+_READ_BYTES: Final = 4096
+
+
+class Pod(Protocol):
+    """What a connection knows of the volume it lies in."""
+
+    @property
+    def progress(self) -> VolumeProgress:
+        """What the pod may know now."""
+        ...
+
+    def note_demand(self) -> None:
+        """A process wants the content now."""
+        ...
+
+    async def index(self) -> SealedIndex:
+        """The index of what is shown. Raises SocketProtocolError."""
+        ...
+
+
+class Connection:
+    """Says what changes and answers what is asked, until either end goes.
+
+    A client that does not take a message in time, or does not finish one, is cut off. The line is
+    closed by whoever opened it.
+    """
+
+    def __init__(self, line: socket.socket, pod: Pod, counters: SocketCounters) -> None:
+        self._line = line
+        self._pod = pod
+        self._counters = counters
+        self._buffer = FrameBuffer(MAX_REQUEST_BYTES)
+        self._news = asyncio.Event()
+        self._sending = asyncio.Lock()
+
+    def tell(self) -> None:
+        """The pod's progress has changed."""
+        self._news.set()
+
+    async def serve(self) -> None:
+        """Until the client goes or has to go."""
+        try:
+            await self._greet()
+            self._news.set()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._push(), name="push")
+                tasks.create_task(self._answer(), name="answer")
+        except* SocketProtocolError as group:
+            self._say_goodbye(_first(group))
+        except* TimeoutError:
+            self._say_goodbye(
+                SocketProtocolError(SocketReason.TOO_SLOW, "a message was not done in time")
+            )
+        except* OSError:
+            # The client went. Its requests go with it.
+            pass
+
+    async def _greet(self) -> None:
+        async with asyncio.timeout(HELLO_SECONDS):
+            body = await self._receive()
+        await self._send(Welcome(choose_version(parse_hello(body))))
+
+    async def _push(self) -> None:
+        """What is newest. Changes that come faster than the client reads become one."""
+        told: VolumeProgress | None = None
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if self._pod.progress != told:
+                told = self._pod.progress
+                await self._send(State(told))
+
+    async def _answer(self) -> None:
+        while True:
+            try:
+                request = parse_request(await self._receive())
+                await self._carry_out(request)
+            except SocketProtocolError as error:
+                if error.request_id is None:
+                    raise
+                self._counters.refusals[error.reason] += 1
+                await self._send(Refused(error.reason, error.message, error.request_id))
+            await asyncio.sleep(REQUEST_PAUSE_SECONDS)
+
+    async def _carry_out(self, request: Request) -> None:
+        if request.type == "demand":
+            self._pod.note_demand()
+            await self._send(Done(request.id))
+            return
+        try:
+            index = await self._pod.index()
+        except SocketProtocolError as error:
+            raise SocketProtocolError(error.reason, error.message, request.id) from error
+        await self._send(IndexReady(request.id, index.size_bytes), index)
+
+    async def _receive(self) -> bytes:
+        """One body. Between two messages a client may be silent for ever."""
+        loop = asyncio.get_running_loop()
+        ends_at: float | None = None
+        while (body := self._buffer.take()) is None:
+            if ends_at is None and not self._buffer.is_empty:
+                ends_at = loop.time() + MESSAGE_SECONDS
+            async with asyncio.timeout_at(ends_at):
+                self._buffer.feed(await self._read(loop))
+        return body
+
+    async def _read(self, loop: asyncio.AbstractEventLoop) -> bytes:
+        # Without room for them, the kernel closes descriptors that a client sends.
+        data = await loop.sock_recv(self._line, _READ_BYTES)
+        if not data:
+            raise ConnectionResetError
+        return data
+
+    async def _send(self, message: Message, index: SealedIndex | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        frame = encode_message(message)
+        async with asyncio.timeout(MESSAGE_SECONDS), self._sending:
+            if index is not None:
+                frame = frame[await self._send_descriptor(frame, index) :]
+            await loop.sock_sendall(self._line, frame)
+
+    async def _send_descriptor(self, frame: bytes, index: SealedIndex) -> int:
+        """Bytes that went with it."""
+        descriptor = index.reopen()
+        try:
+            while True:
+                try:
+                    return socket.send_fds(self._line, [frame], [descriptor])
+                except BlockingIOError:
+                    await _until_writable(self._line)
+        finally:
+            os.close(descriptor)
+
+    def _say_goodbye(self, error: SocketProtocolError) -> None:
+        self._counters.refusals[error.reason] += 1
+        send_now(self._line, Refused(error.reason, error.message))
+
+
+def send_now(line: socket.socket, message: Message) -> None:
+    """Last words, for whoever has room for them."""
+    with contextlib.suppress(OSError):
+        line.send(encode_message(message))
+
+
+async def until_readable(line: socket.socket) -> None:
+    """Until something can be taken from it."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(line, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(line)
+
+
+async def _until_writable(line: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    writable = asyncio.Event()
+    loop.add_writer(line, writable.set)
+    try:
+        await writable.wait()
+    finally:
+        loop.remove_writer(line)
+
+
+def _first(group: BaseExceptionGroup[SocketProtocolError]) -> SocketProtocolError:
+    found = group.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found

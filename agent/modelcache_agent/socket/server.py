@@ -1,0 +1,189 @@
+"""The sockets of all volumes of a node, kept in step with the volumes."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from modelcache_agent.background import BackgroundTasks
+from modelcache_agent.decide.socket_rules import (
+    ACCEPT_PAUSE_SECONDS,
+    is_new_demand,
+    refuse_connection,
+)
+from modelcache_agent.ports.clock import Clock
+from modelcache_agent.socket.connection import Connection, send_now, until_readable
+from modelcache_agent.socket.counters import SocketCounters
+from modelcache_agent.socket.indexes import Indexes, SealedIndex
+from modelcache_agent.socket.listening import open_listener
+from modelcache_agent.tiers.store_thread import StoreThread
+from modelcache_agent.volume.folders import VolumeFolder
+from modelcache_api.names import SocketReason, VolumeState
+from modelcache_api.volume_progress import VolumeProgress
+from modelcache_api.volume_socket import Refused, SocketProtocolError
+
+_log = logging.getLogger(__name__)
+_GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
+# Descriptors have run out: connections wait in the kernel.
+_AFTER_ERROR_SECONDS: Final = 1.0
+
+Demanded = Callable[[VolumeProgress], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Door:
+    """One volume's socket: the `Pod` of its connections."""
+
+    folder: VolumeFolder
+    listener: socket.socket
+    progress: VolumeProgress
+    sockets: VolumeSockets
+    connections: set[Connection] = field(default_factory=set)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    demanded_at: float | None = None
+
+    def show(self, progress: VolumeProgress) -> None:
+        """Tell everybody who is connected, if it is news."""
+        if progress != self.progress:
+            self.progress = progress
+            for connection in self.connections:
+                connection.tell()
+
+    def note_demand(self) -> None:
+        """A process wants the content now."""
+        self.sockets.note_demand(self)
+
+    async def index(self) -> SealedIndex:
+        """The index of what is shown."""
+        progress = self.progress
+        if progress.state is not VolumeState.READY or not progress.content_digest:
+            raise SocketProtocolError(
+                SocketReason.NOT_COMPLETE, "the volume shows no content yet: wait for it"
+            )
+        return await self.sockets.indexes.get(progress.content_digest, self.folder.model)
+
+
+class VolumeSockets:
+    """Opens, serves and closes. A volume that is refused has no socket: there is nothing to say.
+
+    `on_demand` is called with what a volume shows, once a minute at most for each.
+    """
+
+    def __init__(
+        self,
+        pods: Path,
+        thread: StoreThread,
+        tasks: BackgroundTasks,
+        clock: Clock,
+        on_demand: Demanded,
+    ) -> None:
+        self._pods = pods
+        self._thread = thread
+        self._tasks = tasks
+        self._clock = clock
+        self._on_demand = on_demand
+        self._doors: dict[str, _Door] = {}
+        self.counters = SocketCounters()
+        self.indexes = Indexes(self.counters)
+
+    async def show(self, shown: Mapping[str, VolumeProgress]) -> None:
+        """From now on this is what each pod may know; volumes that are not named are gone."""
+        wanted = {key: p for key, p in shown.items() if p.state is not VolumeState.REFUSED}
+        for key in self._doors.keys() - wanted.keys():
+            self._close(self._doors.pop(key))
+        for key, progress in wanted.items():
+            door = self._doors.get(key) or await self._open(key, progress)
+            if door is not None:
+                door.show(progress)
+        self.indexes.keep(progress.content_digest for progress in wanted.values())
+
+    def close(self) -> None:
+        """Close all of them. Their names stay, for the next agent to replace."""
+        for door in self._doors.values():
+            self._close(door)
+        self._doors.clear()
+        self.indexes.keep(())
+
+    def note_demand(self, door: _Door) -> None:
+        """A process of this pod wants its content now."""
+        self.counters.demands += 1
+        now = self._clock.monotonic()
+        if is_new_demand(door.demanded_at, now):
+            door.demanded_at = now
+            self._tasks.start("demand", self._carry_demand(door.progress))
+
+    async def _carry_demand(self, progress: VolumeProgress) -> None:
+        try:
+            await self._on_demand(progress)
+        except OSError as error:
+            _log.warning("a demand for %s is not remembered: %s", progress.cache, error.strerror)
+
+    async def _open(self, key: str, progress: VolumeProgress) -> _Door | None:
+        folder = VolumeFolder(self._pods / key)
+        try:
+            listener = await self._thread.call(open_listener, folder)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            if error.errno not in _GONE:
+                self.counters.refusals[SocketReason.STORE_ERROR] += 1
+                _log.warning("volume=%s has no socket: %s", key, error.strerror)
+            return None
+        door = self._doors[key] = _Door(folder, listener, progress, self)
+        self._start(door, self._accept(door))
+        return door
+
+    def _start(self, door: _Door, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = self._tasks.start("socket", work)
+        door.tasks.add(task)
+        task.add_done_callback(door.tasks.discard)
+        return task
+
+    def _close(self, door: _Door) -> None:
+        for task in tuple(door.tasks):
+            task.cancel()
+        door.listener.close()
+
+    async def _accept(self, door: _Door) -> None:
+        while True:
+            await until_readable(door.listener)
+            try:
+                line, _address = door.listener.accept()
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                _log.warning("volume=%s: nobody can connect: %s", door.folder.key, error.strerror)
+                await asyncio.sleep(_AFTER_ERROR_SECONDS)
+                continue
+            line.setblocking(False)  # noqa: FBT003 - the standard library's own way
+            self._admit(door, line)
+            await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
+
+    def _admit(self, door: _Door, line: socket.socket) -> None:
+        self.counters.accepted += 1
+        refusal = refuse_connection(len(door.connections), self.counters.connections)
+        if refusal is None:
+            self._serve(door, line)
+            return
+        self.counters.refusals[SocketReason.TOO_MANY_CONNECTIONS] += 1
+        send_now(line, Refused(SocketReason.TOO_MANY_CONNECTIONS, refusal))
+        line.close()
+
+    def _serve(self, door: _Door, line: socket.socket) -> None:
+        connection = Connection(line, door, self.counters)
+        door.connections.add(connection)
+        self.counters.connections += 1
+
+        def end(_task: asyncio.Task[None]) -> None:
+            # Also of a task that was cancelled before it began.
+            line.close()
+            door.connections.discard(connection)
+            self.counters.connections -= 1
+
+        self._start(door, connection.serve()).add_done_callback(end)

@@ -1,0 +1,1 @@
+"""`plan`: whether manifests fit a cluster, before they are applied. Only reads."""

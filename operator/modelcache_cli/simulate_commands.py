@@ -1,0 +1,97 @@
+"""The command line of the simulator."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from modelcache_cli.errors import CliError
+from modelcache_cli.simulate import SimulateRequest, make_trace, simulate_trace
+from modelcache_simulator.catalogue import Relation
+from modelcache_simulator.synthetic import Shape
+
+simulate_app = typer.Typer()
+
+
+@simulate_app.command()
+def simulate(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    trace: Annotated[
+        Path, typer.Option(help="CSV with the columns time and model (and seconds), or GenTD26's.")
+    ],
+    capacity: Annotated[
+        list[str],
+        typer.Option(help="Tiers of a node: gpu=80Gi,host=512Gi,disk=4Ti. Repeat it for more."),
+    ],
+    policy: Annotated[str, typer.Option(help="Policies, separated by commas.")] = "value,lru",
+    catalog: Annotated[
+        Path | None, typer.Option(help="YAML: sizes of models, costs of tiers. Default: built in.")
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=1000, help="How often sizes are drawn that nobody states.")
+    ] = 1,
+    relation: Annotated[
+        Relation, typer.Option(help="How drawn sizes go with popularity.")
+    ] = Relation.INDEPENDENT,
+    idle: Annotated[
+        str, typer.Option(help="A model's pods go after so long without a request.")
+    ] = "5m",
+    unprotected: Annotated[
+        bool, typer.Option("--unprotected", help="Let go what a pod uses, as no agent does.")
+    ] = False,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Runs at once. Default: one for each core.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the table as text and JSON.")] = None,
+    plots: Annotated[
+        bool, typer.Option("--plots", help="Pictures into that folder; needs the extra plots.")
+    ] = False,
+) -> None:
+    """Replay a trace on simulated nodes, by the agent's own code, and compare policies.
+
+    LOAD is what a pod waits on the average because the fastest tier lacks its model.
+    """
+    request = SimulateRequest(
+        trace=trace,
+        capacities=tuple(capacity),
+        policies=policy,
+        catalogue=catalog,
+        relation=relation,
+        seeds=seeds,
+        idle=idle,
+        protects_attached=not unprotected,
+        processes=processes,
+        out=out,
+        draws_plots=plots,
+    )
+    _say(lambda: simulate_trace(request))
+
+
+@simulate_app.command("make-trace")
+def make_synthetic_trace(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    out: Annotated[Path, typer.Option(help="The CSV file to write.")],
+    models: Annotated[int, typer.Option(help="How many models.")] = 100,
+    requests: Annotated[int, typer.Option(help="How many requests.")] = 100_000,
+    gap: Annotated[float, typer.Option(help="Mean seconds between requests.")] = 60.0,
+    duration: Annotated[float, typer.Option(help="Mean seconds that a request takes.")] = 30.0,
+    zipf: Annotated[float, typer.Option(help="Exponent of popularity; 0: all alike.")] = 0.9,
+    diurnal: Annotated[float, typer.Option(help="0: no nights, 1: hardly a request then.")] = 0.5,
+    shift: Annotated[
+        float, typer.Option(help="Hours after which favourites change; 0: never.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same trace.")] = 0,
+) -> None:
+    """Write a synthetic trace for `simulate`."""
+    shape = Shape(models, requests, gap, duration, zipf, diurnal, shift * 3600)
+    _say(lambda: make_trace(shape, seed, out))
+
+
+def _say(work: Callable[[], str]) -> None:
+    try:
+        print(work(), end="")
+    except CliError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(1) from error
