@@ -42,6 +42,7 @@ class Config:
     store: Path
     capacity: int | None
     disk_policy: EvictionPolicy
+    host_capacity: int
     require_mountpoint: bool
     kubeconfig: Path | None
     namespace: str
@@ -208,6 +209,14 @@ def _capacity(value: str) -> int:
     return size
 
 
+def _host_capacity(value: str) -> int:
+    try:
+        return parse_bytes(value)
+    except ValueError:
+        message = f"{value!r} is not a number of bytes: write for example 64Gi, or 0"
+        raise ValueError(message) from None
+
+
 def _rate(value: str) -> int:
     try:
         return parse_bytes(value)
@@ -312,6 +321,13 @@ OPTIONS: Final = (
         f"Which contents give way to newcomers: {', '.join(POLICIES)}.",
         find_policy,
         "lru",
+    ),
+    Option(
+        "host-capacity",
+        "Bytes of host memory in which models may be locked, e.g. 64Gi; 0: none. The agent's "
+        "memory limit must be 15% more at least.",
+        _host_capacity,
+        "0",
     ),
     Option(
         "require-mountpoint",
