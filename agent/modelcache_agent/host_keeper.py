@@ -27,7 +27,7 @@ from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.memory import Memory
 from modelcache_agent.ports.clock import Clock
 from modelcache_agent.ports.metrics import Metrics
-from modelcache_agent.tiers.checking import find_pieces, find_reading, suspect
+from modelcache_agent.tiers.checking import find_reading, suspect
 from modelcache_agent.tiers.disk import DiskStore, Survey
 from modelcache_agent.tiers.errors import describe_error
 from modelcache_agent.tiers.host.facts import find_facts
@@ -235,17 +235,26 @@ class HostKeeper:
         stored = self.store.catalog.get(ContentDigest(digest))
         if stored is None or not stored.is_verified:
             return None
-        distinct = {file.blob: file for file in stored.files}
+        distinct, pieces = {file.blob: file for file in stored.files}, self._find_pieces(digest)
         return tuple(
             LoadFile(
                 blob=name,
                 path=self.store.blobs.path(file),
                 size_bytes=file.content.size_bytes,
                 sha256=file.content.sha256,
-                pieces=find_pieces(self.store, stored, name),
+                pieces=pieces.get(name, ()),
             )
             for name, file in sorted(distinct.items())
         )
+
+    def _find_pieces(self, digest: str) -> Mapping[str, tuple[str, ...]]:
+        """By blob; none where the record cannot be read, and then whole files are compared."""
+        try:
+            record = self.store.load_record(ContentDigest(digest))
+        except (OSError, ValueError) as error:
+            _log.warning("version=%s its record cannot be read: %s", digest, error)
+            return {}
+        return {file.blob: file.content.pieces for file in record.files}
 
     def _suspect(self, error: DamagedError) -> None:
         """The file is read in whole, from the disk, before anything is decided of it. Blocks."""

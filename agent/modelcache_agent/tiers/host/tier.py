@@ -17,6 +17,7 @@ from typing import Final
 from modelcache_agent.decide.ledger import Blob
 from modelcache_agent.tiers.host.loading import (
     LOAD_THREADS,
+    DamagedError,
     HeldByReadersError,
     LoadFile,
     lock_pieces,
@@ -24,6 +25,7 @@ from modelcache_agent.tiers.host.loading import (
 from modelcache_agent.tiers.host.pages import FileMap, count_resident_bytes, drop_cached
 from modelcache_agent.tiers.host.record import LockRecord
 from modelcache_agent.tiers.usage import has_other_users
+from modelcache_api.manifest import PIECE_BYTES
 
 _log = logging.getLogger(__name__)
 # Pages that were just used leave the cache a moment after they were dropped.
@@ -193,8 +195,10 @@ class HostTier:
             before = self._lingering.pop(name, None)
             if before is not None:
                 before.close()
-            self._maps[name] = FileMap(file.path)
-            return self._maps[name]
+            pages = self._maps[name] = FileMap(file.path)
+        if pages.size_bytes != file.size_bytes:
+            raise DamagedError(name, min(pages.size_bytes, file.size_bytes) // PIECE_BYTES)
+        return pages
 
     def _drop(self, opened: Mapping[str, FileMap], should_stop: Callable[[], bool]) -> None:
         """Wait, for a moment, until nothing of the files is cached."""
