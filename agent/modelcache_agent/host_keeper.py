@@ -47,6 +47,11 @@ from modelcache_api.quantities import format_bytes
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 30.0
+# Without numbers: they change with each look, and the status would be written again for each.
+_HELD: Final = (
+    "on the disk only: readers hold pages of it and would be charged for them if they were locked; "
+    "it is locked when they have let go"
+)
 # Three small files of /proc and /sys.
 _WATCH_SECONDS: Final = 2.0
 _DRAIN_SECONDS: Final = 4.0
@@ -179,10 +184,11 @@ class HostKeeper:
             return
         except DamagedError as error:
             _log.warning("version=%s %s", digest, error)
+            # Nobody wants it locked any more until it is judged and, if need be, repaired.
             await self.thread.call(self._suspect, error)
-            self._set_back(digest, Reason.DAMAGED, "a piece of it is not what was recorded")
         except HeldByReadersError as error:
-            self._set_back(digest, Reason.HOST_TIER_BYPASSED, _describe_held(error.held_bytes))
+            _log.info("version=%s is not locked: %s", digest, error)
+            self._set_back(digest, Reason.HOST_TIER_BYPASSED, _HELD)
         except OSError as error:
             self.metrics.count_failure(Reason.HOST_TIER_BYPASSED)
             message = f"on the disk only: its pages cannot be locked: {describe_error(error)}"
@@ -261,10 +267,3 @@ class HostKeeper:
         found = find_reading(self.store, error.blob)
         if found is not None:
             suspect(self.store, found[0], error.piece)
-
-
-def _describe_held(size_bytes: int) -> str:
-    return (
-        f"on the disk only: readers hold {format_bytes(size_bytes)} of it in memory and would be "
-        "charged for locked pages; it is locked when they have let go"
-    )

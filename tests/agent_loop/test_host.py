@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 from fakes.fetch_world import safetensors_body
-from fakes.page_room import disk_reads, locked_bytes, reading, resident
+from fakes.page_room import disk_reads, drop, locked_bytes, reading, resident
 from fakes.played_kubelet import Pod
+from fakes.store_world import flip_bits, read_tree
 from fakes.volume_world import PlayedPods
 from modelcache_agent.decide.host_pressure import MemorySign, MemorySigns
 from modelcache_api.names import Tier
@@ -96,6 +97,35 @@ async def test_no_pod_is_shown_a_new_version_before_it_is_locked(bench):
         await bench.until(model.is_dir, "the volume to be filled")
         assert locked_bytes() >= entry.size_bytes
         await until_tier(bench, "v1", Tier.HOST)
+
+
+async def test_a_later_promotion_waits_for_readers_and_lets_them_live(bench, monkeypatch):
+    monkeypatch.setattr("modelcache_agent.host_keeper._RETRY_SECONDS", 0.5)
+    bench.offer("v1", bodies())
+    bench.cluster.want(bench.entry("v1"))
+    async with bench.started(ON):
+        await bench.until_state("v1", "Cached")
+        before = locked_bytes()
+        with reading(bench.tree("v1") / "model.safetensors") as reader:
+            bench.cluster.want(in_host(bench, "v1"))
+            entry = await until_reason(bench, "v1", "HostTierBypassed")
+            assert (entry.tier, locked_bytes()) == (Tier.DISK, before)
+            assert reader.poll() is None
+        await until_tier(bench, "v1", Tier.HOST)
+
+
+async def test_C22_a_damaged_piece_is_found_while_loading_and_fetched_again(bench):
+    bench.offer("v1", bodies())
+    bench.cluster.want(bench.entry("v1"))
+    async with bench.started():
+        await bench.until_state("v1", "Cached")
+    weights = bench.tree("v1") / "model.safetensors"
+    flip_bits(weights, 5 * MIB)
+    drop(weights)
+    bench.cluster.want(in_host(bench, "v1"))
+    async with bench.started(ON):
+        await until_tier(bench, "v1", Tier.HOST)
+        assert read_tree(bench.tree("v1")) == bodies()
 
 
 async def test_a_restart_locks_again_before_it_says_a_word(bench):

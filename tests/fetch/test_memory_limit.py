@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from fakes.memory_cgroup import memory_cgroup
-from fakes.page_room import resident
+from fakes.page_room import drop, resident
 from fakes.range_server import RangeServer, Served
+from modelcache_agent.tiers.host.pages import FileMap
 
 MIB = 1 << 20
 SIZE = 192 * MIB
@@ -77,3 +78,42 @@ def test_C56_the_limit_of_a_real_cgroup_is_held_against_the_capacity_before_any_
     assert f"needs 2.3Gi ({(2 << 30) * 115 // 100} bytes)" in refused
     assert "memory limit" in refused
     assert taken.strip() == "None"
+
+
+def test_C56_readers_of_a_locked_model_pay_for_none_of_its_pages(tmp_path):
+    """The reader's limit is a fraction of the model; whoever touched the pages first would pay."""
+    path = tmp_path / "blob"
+    path.write_bytes(os.urandom(MIB) * 96)
+    drop(path)
+    pages = FileMap(path)
+    pages.lock(0, pages.size_bytes)
+    program = (
+        "import mmap, sys; file = open(sys.argv[1], 'rb');"
+        "pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ); sum(pages[::4096])"
+    )
+    try:
+        with memory_cgroup(64 * MIB) as cgroup:
+            done = cgroup.run("-c", program, path)
+            assert done.returncode == 0, done.stderr
+            assert cgroup.peak_bytes < 48 * MIB
+    except PermissionError as error:
+        pytest.skip(f"no memory cgroup can be made here: {error}")
+    finally:
+        pages.close()
+
+
+def test_locked_pages_count_as_what_the_limit_cannot_take_back(cgroup, tmp_path):
+    path = tmp_path / "blob"
+    path.write_bytes(bytes(64 * MIB))
+    drop(path)
+    program = (
+        "import sys; from pathlib import Path;"
+        "from modelcache_agent.tiers.host.pages import FileMap;"
+        "from modelcache_agent.tiers.host.signs import read_signs;"
+        "left = lambda: read_signs().signs[-1].available_bytes;"
+        "before, pages = left(), FileMap(Path(sys.argv[1]));"
+        "pages.lock(0, pages.size_bytes); print(before - left())"
+    )
+    done = cgroup.run("-c", program, path)
+    assert done.returncode == 0, done.stderr
+    assert 60 * MIB < int(done.stdout) < 96 * MIB

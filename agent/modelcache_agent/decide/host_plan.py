@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.actions import Action, Demote, EntryView, Fetch, Promote
+from modelcache_agent.decide.host_pressure import HIGH_PERCENT
 from modelcache_agent.decide.victims import choose_victims
 from modelcache_api.names import EntryOrigin, EntryState, Reason, Tier
 from modelcache_api.quantities import format_bytes
@@ -255,8 +256,14 @@ def _consider(draft: _Draft, held: Held) -> None:
 
 
 def _loading(draft: _Draft, digest: str, message: str) -> Told:
-    """Pods that show it already go on; new ones wait, so that they touch no page before us."""
-    is_new = digest not in draft.world.mounted
+    """Pods that show it already go on; new ones wait, so that they touch no page before us.
+
+    What failed before says so until it succeeds: a status that told of each try would be written
+    again and again.
+    """
+    is_new, setback = digest not in draft.world.mounted, draft.host.setbacks.get(digest)
+    if setback is not None:
+        return Told(setback.reason, setback.message, holds_back=is_new)
     return Told(Reason.LOADING, message, holds_back=is_new)
 
 
@@ -272,8 +279,8 @@ def _refuse(draft: _Draft, held: Held, needed: int) -> Told | None:
         return Told(Reason.HOST_MEMORY_LOW, _describe_pressure(draft.host.pressure.cause))
     if draft.room_bytes is not None and needed > draft.room_bytes:
         message = (
-            f"on the disk only: locking {_amount(needed)} would leave the node too little memory, "
-            f"{_amount(max(0, draft.room_bytes))} may be locked now"
+            f"on the disk only: locking {_amount(needed)} would leave less than {HIGH_PERCENT}% of "
+            "the node's memory or of the agent's limit"
         )
         return Told(Reason.HOST_MEMORY_LOW, message)
     return None

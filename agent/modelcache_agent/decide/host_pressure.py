@@ -53,7 +53,7 @@ class MemorySigns:
 
 @dataclass(frozen=True, slots=True)
 class HostPressure:
-    """`free_bytes`: to be unlocked in this round. `cause` is empty while everything is calm.
+    """`free_bytes`: to be unlocked in this round. `cause`: what began it, empty while all is calm.
 
     `room_bytes`: what may be locked now without coming near the low mark; None: no bound is known.
     Moments are monotonic seconds.
@@ -84,7 +84,7 @@ def judge_pressure(
         return HostPressure(room_bytes=room)
     if cause or not _is_calm(signs):
         return _next_round(
-            replace(before, cause=cause or before.cause, room_bytes=room, calm_since=None),
+            replace(before, cause=before.cause or cause, room_bytes=room, calm_since=None),
             signs,
             capacity_bytes=capacity_bytes,
             now=now,

@@ -232,7 +232,12 @@ def test_a_setback_is_told_until_it_is_tried_again():
     plan = make_plan(world)
     assert told(plan, "a") == (Reason.HOST_TIER_BYPASSED, None, "readers hold it")
     assert plan.recheck_at == 1010.0
-    assert host_actions(make_plan(replace(world, now=1010.0)))
+    again = make_plan(replace(world, now=1010.0))
+    assert host_actions(again)
+    loading = a_host(setbacks=host.setbacks, loading=frozenset({digest_of("a")}))
+    for trying in (again, make_plan(replace(world, now=1010.0, host=loading))):
+        assert told(trying, "a") == told(plan, "a"), "a try alone rewrites no status"
+        assert trying.entries[0].holds_back
 
 
 @pytest.mark.parametrize(
