@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from modelcache_agent.decide.host_world import HostView
-    from modelcache_agent.decide.ledger import Ledger
+    from modelcache_agent.decide.ledger import Blob, Ledger
     from modelcache_agent.decide.matching import Match
     from modelcache_agent.decide.policies import EvictionPolicy
     from modelcache_agent.decide.world import Held, World
@@ -76,6 +76,8 @@ class _Draft:
     host: HostView
     policy: EvictionPolicy
     wanted: Mapping[str, _Wanted]
+    order: Mapping[str, int]
+    """By digest, the policy's order of all that is wanted: the least goes first."""
     ledger: Ledger
     room_bytes: int | None
     leaving: dict[str, str]
@@ -104,6 +106,7 @@ def plan_host(
         host=host,
         policy=policy,
         wanted=wanted,
+        order=_find_order(wanted, policy),
         ledger=host.ledger,
         room_bytes=host.pressure.room_bytes,
         leaving=dict.fromkeys(
@@ -111,7 +114,7 @@ def plan_host(
         ),
     )
     _yield_to_pressure(draft)
-    for digest in _in_turn(wanted):
+    for digest in _in_turn(draft):
         if digest not in host.locked and digest not in draft.leaving:
             _consider(draft, wanted[digest].held)
     return _finish(draft, matches, labels)
@@ -183,9 +186,20 @@ def _find_wanted(
     return wanted
 
 
-def _in_turn(wanted: Mapping[str, _Wanted]) -> list[str]:
-    """Placement before demand, so that demand never takes the room first."""
-    return sorted(wanted, key=lambda digest: (not wanted[digest].is_placed, digest))
+def _find_order(wanted: Mapping[str, _Wanted], policy: EvictionPolicy) -> Mapping[str, int]:
+    """One order for all questions: some policies order two contents by what else there is."""
+    ranked = policy.rank(each.held for each in wanted.values())
+    return {each.held.digest: place for place, each in enumerate(ranked)}
+
+
+def _in_turn(draft: _Draft) -> list[str]:
+    """Placement before demand, which never takes the room first; then whoever is worth most.
+
+    In another order, a content could come back into the room that it was made to leave.
+    """
+    return sorted(
+        draft.wanted, key=lambda digest: (not draft.wanted[digest].is_placed, -draft.order[digest])
+    )
 
 
 def _tell_no_tier(host: HostView | None) -> Told:
@@ -238,13 +252,14 @@ def _consider(draft: _Draft, held: Held) -> None:
         draft.rechecks.append(setback.retry_at)
         draft.told[digest] = Told(setback.reason, setback.message)
         return
-    needed = host.missing_bytes(held.blobs)
+    # What only leaving contents have locked is read again once they are gone.
+    needed = _sum(held.blobs - host.list_blobs(draft.leaving))
     refusal = _refuse(draft, held, needed)
     if refusal is not None:
         draft.rechecks.append(draft.world.now + ROOM_RECHECK_SECONDS)
         draft.told[digest] = refusal
     elif needed > max(0, book.available_bytes):
-        draft.told[digest] = _make_room(draft, held, needed)
+        draft.told[digest] = _make_room(draft, held)
     else:
         draft.ledger = book.reserve(digest, needed)
         draft.room_bytes = None if draft.room_bytes is None else draft.room_bytes - needed
@@ -286,13 +301,15 @@ def _refuse(draft: _Draft, held: Held, needed: int) -> Told | None:
     return None
 
 
-def _make_room(draft: _Draft, held: Held, needed: int) -> Told:
+def _make_room(draft: _Draft, held: Held) -> Told:
     """Whoever is worth less to the policy makes way.
 
     What was let go and is still mapped by readers counts as coming: while it does not come, nobody
-    else goes in vain.
+    else goes in vain. Files that the newcomer shares with others free nothing for it.
     """
-    book = draft.ledger
+    shared = held.blobs & draft.host.list_blobs()
+    needed = _sum(held.blobs - shared)
+    book = replace(draft.ledger, versions={**draft.ledger.versions, held.digest: shared})
     coming = book.freed_bytes(draft.leaving.keys() & draft.host.locked)
     short = needed - book.available_bytes - coming - book.pending_release_bytes
     if short > 0:
@@ -317,6 +334,9 @@ def _make_room(draft: _Draft, held: Held, needed: int) -> Told:
             draft.condemned.add(digest)
             message = "on the disk only: it made way for a version that is used more"
             draft.told[digest] = Told(Reason.HOST_TIER_BYPASSED, message)
+    # Nobody behind it takes the room that is there for it already.
+    kept = max(0, min(needed, draft.ledger.available_bytes))
+    draft.ledger = draft.ledger.reserve(held.digest, kept)
     return Told(Reason.LOADING, f"waits until {_amount(needed)} of host memory are released")
 
 
@@ -328,7 +348,7 @@ def _candidates(draft: _Draft, newcomer: Held) -> Sequence[Held]:
     in_use, is_placed = draft.world.in_use, draft.wanted[newcomer.digest].is_placed
     if in_use is None:
         return ()
-    unused = [
+    return [
         each.held
         for digest, each in draft.wanted.items()
         if digest in draft.host.locked
@@ -336,9 +356,8 @@ def _candidates(draft: _Draft, newcomer: Held) -> Sequence[Held]:
         and digest not in in_use
         and not each.is_protected
         and (is_placed or not each.is_placed)
+        and draft.order[digest] < draft.order[newcomer.digest]
     ]
-    ranked = [each.held for each in draft.policy.rank([newcomer, *unused])]
-    return ranked[: ranked.index(newcomer)]
 
 
 def _arithmetic(book: Ledger, needed: int) -> str:
@@ -348,6 +367,10 @@ def _arithmetic(book: Ledger, needed: int) -> str:
         f"{_amount(book.capacity_bytes)}, used {_amount(book.used_bytes)}, reserved "
         f"{_amount(book.reserved_bytes)}, lingering {_amount(book.pending_release_bytes)}"
     )
+
+
+def _sum(blobs: Iterable[Blob]) -> int:
+    return sum(blob.size_bytes for blob in blobs)
 
 
 def _amount(size_bytes: int) -> str:

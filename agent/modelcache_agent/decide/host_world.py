@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from modelcache_agent.decide.host_pressure import CALM, HostPressure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from modelcache_agent.decide.ledger import Blob, Ledger
     from modelcache_api.names import Reason
@@ -48,12 +48,9 @@ class HostView:
         """Contents that are locked in whole."""
         return frozenset(self.ledger.versions)
 
-    @property
-    def blobs(self) -> frozenset[Blob]:
-        """What is locked; shared files once."""
+    def list_blobs(self, leaving: Collection[str] = ()) -> frozenset[Blob]:
+        """What is locked but for these contents; shared files once."""
         none: frozenset[Blob] = frozenset()
-        return none.union(*self.ledger.versions.values())
-
-    def missing_bytes(self, blobs: frozenset[Blob]) -> int:
-        """Bytes of these files that are not locked yet."""
-        return sum(blob.size_bytes for blob in blobs - self.blobs)
+        return none.union(
+            *(b for digest, b in self.ledger.versions.items() if digest not in leaving)
+        )
