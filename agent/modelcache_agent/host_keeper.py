@@ -133,6 +133,8 @@ class HostKeeper:
         self.tier.note_shown(frozenset(blob.sha256 for blobs in shown for blob in blobs))
         seen = await asyncio.to_thread(self.tier.look)
         self._judge()
+        held = {content.digest for content in survey.held}
+        self._setbacks = {d: setback for d, setback in self._setbacks.items() if d in held}
         promised = {digest: size for digest, (size, _) in self._loads.items()}
         ledger = Ledger(
             self.capacity_bytes,
@@ -163,7 +165,7 @@ class HostKeeper:
         self.tasks.start(f"load-{action.digest}", self._load(self.tier, action.digest, stopping))
 
     async def demote(self, action: Demote) -> None:
-        """Unlock the content, or stop locking it. Raises OSError."""
+        """Unlock the content, or stop locking it."""
         if action.digest in self._loads:
             self._loads[action.digest][1].set()
         elif self.tier is not None:
@@ -187,7 +189,8 @@ class HostKeeper:
             # Nobody wants it locked any more until it is judged and, if need be, repaired.
             await self.thread.call(self._suspect, error)
         except HeldByReadersError as error:
-            _log.info("version=%s is not locked: %s", digest, error)
+            if digest not in self._setbacks:
+                _log.info("version=%s is not locked: %s", digest, error)
             self._set_back(digest, Reason.HOST_TIER_BYPASSED, _HELD)
         except OSError as error:
             self.metrics.count_failure(Reason.HOST_TIER_BYPASSED)

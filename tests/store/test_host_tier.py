@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import subprocess
@@ -261,6 +262,24 @@ def test_after_a_restart_the_ledger_keeps_to_the_capacity(room):
     assert second.restore(lambda digest: [files[digest]]) == 2 * MIB
     assert set(second.look().contents) == {"a", "b"}
     second.close()
+
+
+def test_C16_on_a_full_disk_memory_is_given_back_and_the_next_agent_locks_nothing(
+    room, monkeypatch
+):
+    file, tier, before = room.add("a"), room.tier(), locked_bytes()
+    tier.load("c1", [file], never)
+
+    def refuse(_path, _data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("modelcache_agent.tiers.host.record.write_atomically", refuse)
+    tier.unload("c1")
+    assert locked_bytes() == before
+    assert room.tier().record.load() == ()
+    with pytest.raises(OSError, match="No space"):
+        tier.load("c1", [file], never)
+    assert (tier.look().contents, locked_bytes()) == ({}, before)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"bootId": "boot-1"}', "\x00"])

@@ -38,6 +38,20 @@ class LockRecord:
             return ()
         return tuple(digests) if boot_id == self._boot_id else ()
 
+    def narrow(self, digests: Iterable[str]) -> None:
+        """Replace the list by a shorter one; on a full disk by none.
+
+        What is let go must not be named, or the next agent would lock pages of readers. A disk
+        that takes no change at all is told of in the log.
+        """
+        try:
+            self.save(digests)
+        except OSError:
+            try:
+                self._path.unlink(missing_ok=True)
+            except OSError as error:
+                _log.warning("the list of locked contents cannot be changed: %s", error.strerror)
+
     def save(self, digests: Iterable[str]) -> None:
         """Replace the list, durably. Raises OSError."""
         content = {"bootId": self._boot_id, "contents": list(digests)}

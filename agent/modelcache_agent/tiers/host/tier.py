@@ -117,11 +117,11 @@ class HostTier:
         return sum(file.size_bytes for file in missing.values())
 
     def unload(self, digest: str) -> None:
-        """Unlock a content; what readers still map of it lingers. Raises OSError."""
+        """Unlock a content; what readers still map of it lingers."""
         with self._lock:
             if digest not in self._contents:
                 return
-            self.record.save(other for other in self._contents if other != digest)
+            self.record.narrow(other for other in self._contents if other != digest)
             del self._contents[digest]
             gone = self._maps.keys() - self._needed()
             self._close(gone, gone)
@@ -151,7 +151,7 @@ class HostTier:
                 continue
             locked += size if digest in self._contents else 0
         with self._lock:
-            self.record.save(self._contents)
+            self.record.narrow(self._contents)
         return locked
 
     def close(self) -> None:
