@@ -209,6 +209,14 @@ def _capacity(value: str) -> int:
     return size
 
 
+def _host_capacity(value: str) -> int:
+    try:
+        return parse_bytes(value)
+    except ValueError:
+        message = f"{value!r} is not a number of bytes: write for example 64Gi, or 0"
+        raise ValueError(message) from None
+
+
 def _rate(value: str) -> int:
     try:
         return parse_bytes(value)
@@ -316,8 +324,9 @@ OPTIONS: Final = (
     ),
     Option(
         "host-capacity",
-        "Bytes of memory in which models are kept as well, e.g. 64Gi; 0: none.",
-        parse_bytes,
+        "Bytes of host memory in which models may be locked, e.g. 64Gi; 0: none. The agent's "
+        "memory limit must be 15% more at least.",
+        _host_capacity,
         "0",
     ),
     Option(

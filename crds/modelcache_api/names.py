@@ -175,6 +175,11 @@ class Tier(StrEnum):
         """Higher for a faster tier. What a tier holds, the slower ones hold too."""
         return list(Tier).index(self)
 
+    @property
+    def label_value(self) -> str:
+        """What a node label says of a version whose fastest tier this is."""
+        return self.value.lower()
+
 
 class EntryOrigin(StrEnum):
     """Why a node should hold a version. Written by the operator into CacheNodes."""
@@ -261,6 +266,10 @@ class Reason(StrEnum):
     VERIFYING = "Verifying"
     CACHED = "Cached"
     PROMOTING = "Promoting"
+    LOADING = "Loading"
+    HOST_TIER_UNFIT = "HostTierUnfit"
+    HOST_TIER_BYPASSED = "HostTierBypassed"
+    HOST_MEMORY_LOW = "HostMemoryLow"
     EVICTED = "Evicted"
     DEGRADED = "Degraded"
     GRANT_REFUSED = "GrantRefused"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from modelcache_agent.decide.actions import Action
     from modelcache_agent.decide.faults import Fault
+    from modelcache_agent.decide.host_world import HostView
     from modelcache_agent.decide.ledger import Blob, Ledger
     from modelcache_agent.decide.scrub import Checkup, Damage
     from modelcache_agent.decide.setbacks import Setback
@@ -86,7 +87,7 @@ class World:
     not flap. `in_use` holds contents that a process has open or mapped; None: nobody looked yet.
     `flights` are in the order in which they began. `mounted` holds contents that a live pod's
     volume shows, `attached` the uids of versions that one waits for. `scrub_interval` is in
-    seconds; None: files are not read again without a cause.
+    seconds; None: files are not read again without a cause. `host` None: the tier is off.
     """
 
     entries: tuple[EntrySpec, ...]
@@ -106,3 +107,4 @@ class World:
     max_models: int = 2
     checkups: tuple[Checkup, ...] = ()
     scrub_interval: float | None = None
+    host: HostView | None = None

@@ -18,6 +18,10 @@ class Metrics(Protocol):
         """The state after one turn of the loop."""
         ...
 
+    def observe_host(self, ledger: Ledger | None) -> None:
+        """The book of locked memory after one turn; None: the tier is off."""
+        ...
+
     def count_failure(self, reason: Reason) -> None:
         """A transfer, a proposal or an action on the store failed."""
         ...
