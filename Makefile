@@ -5,6 +5,7 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 VENV ?= .venv
+ENGINES ?= .venv-engines
 BIN := $(VENV)/bin
 RUN := $(BIN)/python
 STAMP := $(VENV)/.installed
@@ -84,6 +85,9 @@ lock: setup ## Refresh the lock of dependencies.
 	    --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/$$extra.txt; done
 	@$(BIN)/uv pip compile --quiet requirements/build.in --constraint requirements/dev.txt --generate-hashes \
 	  --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/build.txt
+	@for what in engines engines-only; do \
+	  $(BIN)/uv pip compile --quiet requirements/$$what.in $$(test $$what = engines || echo --no-deps) --generate-hashes \
+	    --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/$$what.txt; done
 
 .PHONY: images
 images: setup ## Build the images of operator and agent: with Docker, or without (as root).
@@ -123,6 +127,14 @@ test-fast: setup ## Unit and property tests only.
 .PHONY: test-gpu
 test-gpu: setup ## Tests that need a card of NVIDIA and a torch that uses it.
 	@$(RUN) -m pytest tests/gpu -m gpu $(if $(K),-k "$(K)")
+
+.PHONY: test-engines
+test-engines: setup ## vLLM, SGLang and other readers on the mounted folder (own environment, 8 GB).
+	@test -x $(ENGINES)/bin/python || $(BIN)/uv venv --quiet --python $(RUN) $(ENGINES)
+	@$(BIN)/uv pip install --quiet --python $(ENGINES)/bin/python --require-hashes --no-deps \
+	  -r requirements/engines.txt -r requirements/engines-only.txt
+	@$(BIN)/uv pip install --quiet --python $(ENGINES)/bin/python --no-deps --no-build-isolation --editable .
+	@$(ENGINES)/bin/python -m pytest --override-ini addopts=--import-mode=importlib tests/engines
 
 .PHONY: deflake
 deflake: setup binaries ## Repeat tests until one fails: make deflake K=expr.
