@@ -265,7 +265,6 @@ class Reason(StrEnum):
     TRANSFER_FAILED = "TransferFailed"
     VERIFYING = "Verifying"
     CACHED = "Cached"
-    PROMOTING = "Promoting"
     LOADING = "Loading"
     HOST_TIER_UNFIT = "HostTierUnfit"
     HOST_TIER_BYPASSED = "HostTierBypassed"

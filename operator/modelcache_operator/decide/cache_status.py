@@ -261,7 +261,7 @@ def _judge_slow(tally: CopyTally, have: str) -> _Outlook:
     if tally.evicted:
         message = f"{have}; {tally.evicted} made room for others: add capacity"
         return _Outlook(Reason.EVICTED, message, is_ready=True)
-    return _Outlook(Reason.PROMOTING, have, is_ready=True, is_moving=True)
+    return _Outlook(Reason.LOADING, have, is_ready=True, is_moving=True)
 
 
 def _judge_underway(facts: CacheFacts, have: str, *, is_ready: bool) -> _Outlook | None:

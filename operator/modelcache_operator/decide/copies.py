@@ -12,7 +12,7 @@ from modelcache_operator.decide.placement import Books
 from modelcache_operator.decide.world import NodeName, Uid
 
 # What a verified copy says of itself while nothing is wrong with it.
-_QUIET_REASONS = frozenset({"", Reason.CACHED.value, Reason.PROMOTING.value})
+_QUIET_REASONS = frozenset({"", Reason.CACHED.value, Reason.LOADING.value})
 _IN_PROGRESS = (EntryState.VERIFYING, EntryState.DOWNLOADING, EntryState.PENDING)
 
 

@@ -58,7 +58,7 @@ def test_a_copy_that_is_not_in_memory_yet_is_ready_and_on_its_way():
     core.settle()
     assert entries(world) == {"n0": Tier.HOST}
     expected = "1 of 1 copies are verified, 0 of 1 in tier Host"
-    assert told(world) == ("True", Reason.PROMOTING, expected)
+    assert told(world) == ("True", Reason.LOADING, expected)
     assert told(world, Condition.RECONCILING)[0] == "True"
     world.slow.clear()
     core.settle()

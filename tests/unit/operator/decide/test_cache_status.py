@@ -351,14 +351,14 @@ UNFIT = make_entry(tier=DISK, reason="StoreError", message="no locked memory")
             id="all are in memory",
         ),
         pytest.param(
-            in_host(make_entry(tier=HOST), make_entry(tier=DISK, reason="Cached")),
-            (True, True, False, Reason.PROMOTING),
+            in_host(make_entry(tier=HOST), make_entry(tier=DISK, reason="Loading")),
+            (True, True, False, Reason.LOADING),
             "2 of 2 copies are verified, 1 of 2 in tier Host",
             id="one is on its disk alone",
         ),
         pytest.param(
             in_host(make_entry(), make_entry()),
-            (True, True, False, Reason.PROMOTING),
+            (True, True, False, Reason.LOADING),
             "0 of 2 in tier Host",
             id="agents that do not tell a tier have the disk",
         ),
