@@ -26,7 +26,10 @@ def turn(before: Assignment, stable: Uid | None, canary: Uid | None) -> Assignme
         for version in sorted(before.versions - named)
         if before.nodes_of(version)
     )
-    beside = None if canary is None else Beside(canary, before.nodes_of(canary))
+    beside = None
+    if canary is not None:
+        was = before.canary if before.canary_version == canary else None
+        beside = Beside(canary, before.nodes_of(canary), was.evictable if was else frozenset())
     turned = replace(before, canary=beside, held=held)
     if stable is None:
         return replace(turned, nodes=_NOWHERE, evictable=_NOWHERE, stuck_since={}, left=_NOWHERE)

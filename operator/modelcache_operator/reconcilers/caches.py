@@ -129,14 +129,16 @@ class CacheReconciler:
         wanted, shortage = _count_wanted(cache, plan), plan.shortage
         if is_still and shortage is None and len(plan.live) < wanted:
             shortage = describe_standstill(len(plan.live), wanted)
-        evictable = choose_evictable(
-            cache.uid,
-            stable.uid,
-            plan.live,
-            min_ready=cache.spec.placement.min_ready,
-            evictable_now=before.evictable,
-            books=books,
-        )
+        evictable: frozenset[NodeName] = frozenset()
+        if not is_still:
+            evictable = choose_evictable(
+                cache.uid,
+                stable.uid,
+                plan.live,
+                min_ready=cache.spec.placement.min_ready,
+                evictable_now=before.evictable,
+                books=books,
+            )
         new = replace(
             before,
             nodes=plan.nodes,
