@@ -25,6 +25,8 @@ class Rollout(RuleBasedStateMachine):
         self.world = RolloutWorld(len(_NODES), capacity * GIB)
         self.world.change()
         self.world.settle()
+        self.has_room_for_all = capacity == len(VERSIONS)
+        self.left: tuple[str, float] | None = None
         assert self.world.copies("uid-m1") == set(_NODES)
 
     # --- users ----------------------------------------------------------------------------
@@ -39,6 +41,8 @@ class Rollout(RuleBasedStateMachine):
     def try_canary(self, version, weight, residency, on_failure, steps) -> None:
         if version == self.world.wish.stable.model_version:
             return
+        if self.left is not None and version == self.left[0]:
+            self.left = None
         policy = RolloutSpec(residency=residency, on_failure=on_failure, steps=steps)
         canary = CanarySpec(model_version=version, weight=weight)
         self.world.change(canary=canary, rollout=policy)
@@ -51,12 +55,22 @@ class Rollout(RuleBasedStateMachine):
     @rule()
     def promote(self) -> None:
         name = self.world.wish.canary.model_version
+        self.left = (self.world.wish.stable.model_version, self.world.clock.seconds)
         self.world.change(stable=TrackSpec(model_version=name), canary=None)
+
+    @rule(version=st.sampled_from(VERSIONS), weight=weights)
+    def go_all_the_way(self, version: str, weight: int) -> None:
+        """What a user means to do, so that what follows a promotion is often met."""
+        self.try_canary(version, weight, "Full", "Hold", None)
+        self.world.settle()
+        if self._is_resident():
+            self.promote()
 
     @precondition(lambda self: self._find_held() is not None)
     @rule()
     def go_back(self) -> None:
         held = self._find_held()
+        self.left = None
         self.world.change(stable=TrackSpec(model_version=held), canary=None)
 
     def _is_resident(self) -> bool:
@@ -108,6 +122,11 @@ class Rollout(RuleBasedStateMachine):
     @rule()
     def settle(self) -> None:
         self.world.settle()
+        if self.left is None or not self.has_room_for_all:
+            return
+        name, left_at = self.left
+        if self.world.clock.seconds - left_at < _HOLD_SECONDS:
+            assert self.world.copies(f"uid-{name}") == set(_NODES), "the hold ended too early"
 
     # --- how it ends ----------------------------------------------------------------------
 
