@@ -53,7 +53,9 @@ class AgentSocket:
         self.progress: VolumeProgress | None = None
         """The newest that was received; None before the first."""
         self._buffer = FrameBuffer(MAX_MESSAGE_BYTES)
+        # Received, and of the message that was taken last: one read may bring several messages.
         self._descriptors: list[int] = []
+        self._taken: list[int] = []
         self._next_id = 0
         self._is_welcome = False
         self._answer_until = time.monotonic() + _ANSWER_SECONDS
@@ -74,7 +76,7 @@ class AgentSocket:
         """Take what has arrived."""
         while True:
             while self._take() is not None:
-                self._discard_descriptors()
+                pass
             try:
                 self._receive(socket.MSG_DONTWAIT)
             except BlockingIOError:
@@ -99,8 +101,8 @@ class AgentSocket:
             message = self._await_message(deadline)
             if isinstance(message, Refused) and message.id == asked:
                 raise SocketProtocolError(_reason(message), message.message, asked)
-            if isinstance(message, IndexReady) and message.id == asked and self._descriptors:
-                descriptor = self._descriptors.pop()
+            if isinstance(message, IndexReady) and message.id == asked and self._taken:
+                descriptor = self._taken.pop()
                 try:
                     # Private, because older kernels refuse shared maps of sealed memory.
                     return mmap.mmap(
@@ -110,11 +112,11 @@ class AgentSocket:
                     raise OSError(str(error)) from error
                 finally:
                     os.close(descriptor)
-            self._discard_descriptors()
 
     def close(self) -> None:
         """End it."""
-        self._discard_descriptors()
+        _close_all(self._taken)
+        _close_all(self._descriptors)
         self._line.close()
 
     def _await_ready(self, deadline: float) -> None:
@@ -137,17 +139,18 @@ class AgentSocket:
         return message
 
     def _take(self) -> Message | None:
-        """The next complete message that this version knows."""
+        """The next complete message that this version knows; descriptors of the last are closed."""
         while (body := self._buffer.take()) is not None:
             message, count = parse_message(body)
-            if len(self._descriptors) != count:
+            _close_all(self._taken)
+            self._taken, self._descriptors = self._descriptors[:count], self._descriptors[count:]
+            if len(self._taken) < count:
                 raise SocketProtocolError(
                     SocketReason.MALFORMED_MESSAGE,
-                    f"{count} descriptors were told and {len(self._descriptors)} came",
+                    f"{count} descriptors were told and {len(self._taken)} came",
                 )
             match message:
                 case None:
-                    self._discard_descriptors()
                     continue
                 case Welcome():
                     self._is_welcome = True
@@ -174,9 +177,10 @@ class AgentSocket:
             raise ConnectionResetError("the agent has closed the connection")
         self._buffer.feed(data)
 
-    def _discard_descriptors(self) -> None:
-        while self._descriptors:
-            os.close(self._descriptors.pop())
+
+def _close_all(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
 
 
 def wait_readable(descriptor: int, seconds: float) -> bool:
