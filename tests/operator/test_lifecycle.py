@@ -168,6 +168,7 @@ async def test_C50_specs_are_never_touched_and_applying_again_changes_nothing(st
         "minimal": {"stable": {"modelVersion": "m1"}},
         "full": {
             "stable": {"modelVersion": "m1"},
+            "tier": "Disk",
             "placement": {
                 "copies": 2,
                 "minReady": 1,
