@@ -48,9 +48,9 @@ async def test_a_restart_of_the_operator_writes_nothing(stage):
     await stage.apply_version()
     await stage.apply_cache(copies=2)
     await stage.until_cached(copies="2/2")
-    before = await stage.cache_node(next(iter(await stage.holders())))
     # What the operator that is killed had sent is answered after its death.
     await stage.until(lambda: _writes_in_a_while(stage), [])
+    before = await stage.cache_node(next(iter(await stage.holders())))
     await in_thread(operator.kill)
     start = stage.cluster.audit.position()
     await in_thread(operator.start)

@@ -35,7 +35,7 @@ VIEWS = [
     ),
     pytest.param(
         "CacheNode",
-        ["NAME", "READY", "STATUS", "DISK", "MODELS", "FAILED", "AGENT", "AGE"],
+        ["NAME", "READY", "STATUS", "DISK", "HOST", "MODELS", "FAILED", "AGENT", "AGE"],
         ["True", "Resolved", "87Mi/931Gi", "1", "0", "0.1.0"],
         id="CacheNode",
     ),
