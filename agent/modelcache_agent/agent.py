@@ -20,6 +20,7 @@ from modelcache_agent.adapters.system_clock import SystemClock
 from modelcache_agent.background import BackgroundTasks
 from modelcache_agent.config import Config
 from modelcache_agent.decide.bandwidth import Bandwidth
+from modelcache_agent.decide.watermarks import NO_WATERMARKS, Watermarks
 from modelcache_agent.errands import Errands
 from modelcache_agent.fetch import FetchConfig, FetchEngine, SourceGate
 from modelcache_agent.fetch.clock import SystemClock as FetchClock
@@ -56,6 +57,7 @@ class Surroundings:
     identity: NodeIdentity
     store: DiskStore
     capacity_bytes: int
+    watermarks: Watermarks = NO_WATERMARKS
 
 
 async def run_agent(around: Surroundings, stop: asyncio.Event) -> bool:
@@ -244,5 +246,7 @@ def _loop_settings(around: Surroundings) -> LoopSettings:
         max_models=around.config.max_models,
         policy=around.config.disk_policy,
         scrub_interval=around.config.scrub_interval,
+        watermarks=around.watermarks,
+        min_residency=around.config.min_residency,
         agent_version=find_version(),
     )

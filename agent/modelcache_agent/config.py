@@ -27,6 +27,7 @@ _LEAST_SCRUB_BANDWIDTH: Final = 1024 * 1024
 _NEVER: Final = "never"
 _MOST_SERVES: Final = 128
 _HIGHEST_PORT: Final = 65535
+_WHOLE_DISK: Final = 100
 
 
 class ConfigError(Exception):
@@ -42,6 +43,9 @@ class Config:
     store: Path
     capacity: int | None
     disk_policy: EvictionPolicy
+    disk_high_watermark: int | None
+    disk_low_watermark: int | None
+    min_residency: float
     require_mountpoint: bool
     kubeconfig: Path | None
     namespace: str
@@ -312,6 +316,23 @@ OPTIONS: Final = (
         f"Which contents give way to newcomers: {', '.join(POLICIES)}.",
         find_policy,
         "lru",
+    ),
+    Option(
+        "disk-high-watermark",
+        "Percent of the file system in use, whoever uses it, from which unused models go and "
+        "nothing is fetched; 100: never. Default: 80, and 100 on a disk of its own.",
+        number_from(2, _WHOLE_DISK),
+    ),
+    Option(
+        "disk-low-watermark",
+        "Percent in use at which that ends; default: 5 below the high one.",
+        number_from(1, _WHOLE_DISK - 1),
+    ),
+    Option(
+        "min-residency",
+        "How long a model goes after all others that may go, counted from its arrival.",
+        parse_duration,
+        "10m",
     ),
     Option(
         "require-mountpoint",

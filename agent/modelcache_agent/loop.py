@@ -28,6 +28,7 @@ from modelcache_agent.decide.volumes import (
     make_volume_views,
     make_wishes,
 )
+from modelcache_agent.decide.watermarks import NO_WATERMARKS, Watermarks, judge_pressure
 from modelcache_agent.memory import Memory, make_ledger, make_world
 from modelcache_agent.ports.clock import Clock
 from modelcache_agent.ports.cluster import CacheNodeView, Cluster
@@ -58,6 +59,8 @@ class LoopSettings:
 
     `policy` says which contents give way to newcomers.
     `scrub_interval` (seconds): how old the last check of a file may be; None: no age matters.
+    `watermarks` say when the file system is too full; what came less than `min_residency` seconds
+    ago gives way after everything else.
     """
 
     node_uid: str
@@ -67,6 +70,8 @@ class LoopSettings:
     policy: EvictionPolicy
     scrub_interval: float | None = None
     tick_seconds: float = 30.0
+    watermarks: Watermarks = NO_WATERMARKS
+    min_residency: float = 0.0
 
 
 class AgentLoop:
@@ -178,6 +183,7 @@ class AgentLoop:
         self._memory.welcome(survey.adopted)
         ledger = make_ledger(survey, self._memory.fetches, self._settings.capacity_bytes, wanted)
         self._ledger = ledger
+        self._judge_pressure(survey)
         if node is None:
             await self._serve(make_wishes(volumes, ()), ())
             self._metrics.observe((), ledger, survey.free_bytes, len(self._labels()))
@@ -191,6 +197,18 @@ class AgentLoop:
         await self._report(node, plan.entries, ledger)
         self._metrics.observe(plan.entries, ledger, survey.free_bytes, len(self._labels()))
         return self._next_turn(plan, wishes)
+
+    def _judge_pressure(self, survey: Survey) -> None:
+        before = self._memory.pressure
+        pressure = judge_pressure(
+            survey.space, self._settings.watermarks, was_pressed=before is not None
+        )
+        if pressure is not None and before is None:
+            _log.warning("disk pressure: %s", pressure.message)
+        if pressure is None and before is not None:
+            _log.info("the disk pressure is over")
+        self._memory.pressure = pressure
+        self._metrics.note_pressure(is_pressed=pressure is not None)
 
     async def _serve(self, wishes: Sequence[Wish], views: Sequence[EntryView]) -> None:
         node = self._memory.cache_node
@@ -214,6 +232,8 @@ class AgentLoop:
             now=self._clock.monotonic(),
             max_models=self._settings.max_models,
             scrub_interval=self._settings.scrub_interval,
+            marks=self._settings.watermarks,
+            min_residency=self._settings.min_residency,
         )
         plan = make_plan(world, self._settings.policy)
         now = self._clock.monotonic()
@@ -256,6 +276,7 @@ class AgentLoop:
             mounts=count_mounts(self._wishes),
             demands=list_demands(self._wishes),
             peer=self._find_peer(),
+            pressure=self._memory.pressure,
         )
         if status != self._memory.written_status:
             await self._actor.write_status(node.uid, status)

@@ -47,6 +47,7 @@ class PrometheusMetrics:
         self._ledger: Ledger | None = None
         self._free_bytes = 0
         self._labels = 0
+        self._is_pressed = False
         self._failures: Counter[str] = Counter()
         self._writes: Counter[tuple[str, ...]] = Counter()
         self._evictions = 0
@@ -65,6 +66,10 @@ class PrometheusMetrics:
         self._ledger = ledger
         self._free_bytes = free_bytes
         self._labels = labels
+
+    def note_pressure(self, *, is_pressed: bool) -> None:
+        """Whether the store's file system is above its watermarks."""
+        self._is_pressed = is_pressed
 
     def count_failure(self, reason: Reason) -> None:
         """A transfer or proposal failed."""
@@ -127,6 +132,9 @@ class PrometheusMetrics:
         ):
             disk.add_metric([kind], size)
         yield disk
+        pressure = _gauge("disk_pressure", "1 while the file system is above its watermarks.")
+        pressure.add_metric([], int(self._is_pressed))
+        yield pressure
 
     def _collect_counters(self) -> Iterator[Metric]:
         yield _total("evictions", "Contents evicted for newcomers.", self._evictions)

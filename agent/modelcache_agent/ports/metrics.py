@@ -18,6 +18,10 @@ class Metrics(Protocol):
         """The state after one turn of the loop."""
         ...
 
+    def note_pressure(self, *, is_pressed: bool) -> None:
+        """Whether the store's file system is above its watermarks."""
+        ...
+
     def count_failure(self, reason: Reason) -> None:
         """A transfer, a proposal or an action on the store failed."""
         ...

@@ -18,7 +18,7 @@ class NodeBook:
     `wanted` are the bytes of each version that some ModelCache has placed here, 0 for one that
     the agent has evicted: it is not fetched again. `evictable` are those of them that the agent
     may give up for a newcomer, `caches` counts the ModelCaches behind them. `capacity_bytes` is
-    None until the agent has reported its disk.
+    None until the agent has reported its disk. `pressure` is why its agent fetches nothing now.
     """
 
     node: NodeView
@@ -30,11 +30,17 @@ class NodeBook:
     reported: Mapping[Uid, EntryStatus]
     booked_bytes: int
     caches: int = 0
+    pressure: str | None = None
 
     @property
     def name(self) -> NodeName:
         """The node's name."""
         return self.node.name
+
+    @property
+    def has_disk_pressure(self) -> bool:
+        """True if the kubelet or the agent finds the node's disk too full for anything new."""
+        return self.node.has_disk_pressure or self.pressure is not None
 
     @property
     def has_live_agent(self) -> bool:
@@ -90,6 +96,7 @@ def make_node_book(
         reported=reported,
         booked_bytes=sum(wanted.values()),
         caches=caches,
+        pressure=disk.pressure if disk else None,
     )
 
 

@@ -93,6 +93,8 @@ def test_good_values(arguments, read):
         (["--operator-url=https://user@o"], r"--operator-url"),
         (["--log-level=loud"], r"--log-level: 'loud' is not one of debug"),
         (["--require-mountpoint=maybe"], r"--require-mountpoint: 'maybe'"),
+        (["--disk-high-watermark=101"], r"--disk-high-watermark: '101' .* from 2 to 100"),
+        (["--min-residency=0"], r"--min-residency: '0' is not a duration"),
         (["--metrics-port=70000"], r"--metrics-port"),
         (["--node-name="], r"--node-name: it is empty"),
         (["--stor=/x"], r"unrecognized arguments: --stor=/x: see --help"),
