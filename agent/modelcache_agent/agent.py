@@ -93,6 +93,7 @@ async def running(
             render_metrics=parts.metrics.render,
             is_alive=parts.is_alive,
             is_ready=lambda: parts.loop.last_turn_at is not None,
+            render_decisions=lambda: around.store.decisions.look().model_dump_json(by_alias=True),
         )
         await stack.enter_async_context(status)
         tasks = parts.tasks

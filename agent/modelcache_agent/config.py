@@ -405,7 +405,7 @@ OPTIONS: Final = (
     ),
     Option(
         "metrics-port",
-        "Port of /metrics, /healthz and /readyz; 0 serves none.",
+        "Port of /metrics, /healthz, /readyz and /decisions; 0 serves none.",
         number_from(0, _HIGHEST_PORT),
         "9404",
     ),

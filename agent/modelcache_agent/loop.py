@@ -38,6 +38,7 @@ from modelcache_agent.tiers.errors import describe_error
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.volume.keeper import VolumeKeeper
 from modelcache_agent.wakeup import Wakeup
+from modelcache_api.decisions import DecisionKind
 from modelcache_api.names import Condition, EntryState, Reason
 from modelcache_api.v1alpha1.cache_node import EntrySpec, PeerStatus
 
@@ -183,7 +184,7 @@ class AgentLoop:
         self._memory.welcome(survey.adopted)
         ledger = make_ledger(survey, self._memory.fetches, self._settings.capacity_bytes, wanted)
         self._ledger = ledger
-        self._judge_pressure(survey)
+        await self._judge_pressure(survey)
         if node is None:
             await self._serve(make_wishes(volumes, ()), ())
             self._metrics.observe((), ledger, survey.free_bytes, len(self._labels()))
@@ -198,17 +199,22 @@ class AgentLoop:
         self._metrics.observe(plan.entries, ledger, survey.free_bytes, len(self._labels()))
         return self._next_turn(plan, wishes)
 
-    def _judge_pressure(self, survey: Survey) -> None:
+    async def _judge_pressure(self, survey: Survey) -> None:
         before = self._memory.pressure
         pressure = judge_pressure(
             survey.space, self._settings.watermarks, was_pressed=before is not None
         )
         if pressure is not None and before is None:
             _log.warning("disk pressure: %s", pressure.message)
+            await self._note_pressure(DecisionKind.PRESSURE_BEGAN, pressure.message)
         if pressure is None and before is not None:
             _log.info("the disk pressure is over")
+            await self._note_pressure(DecisionKind.PRESSURE_ENDED, "it is at the low watermark")
         self._memory.pressure = pressure
         self._metrics.note_pressure(is_pressed=pressure is not None)
+
+    async def _note_pressure(self, kind: DecisionKind, cause: str) -> None:
+        await self._thread.call(self._store.decisions.note_pressure, kind, cause)
 
     async def _serve(self, wishes: Sequence[Wish], views: Sequence[EntryView]) -> None:
         node = self._memory.cache_node

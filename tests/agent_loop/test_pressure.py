@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 import subprocess
 from contextlib import AsyncExitStack, closing
@@ -75,6 +76,10 @@ async def test_C54_foreign_files_cost_unused_models_first_and_nothing_is_fetched
         assert seen == [(False, True)], "the label goes first"
         assert small.cluster.labels == {used.label_key, kept.label_key}
         assert "comes back when" in small.cluster.entry("idle").message
+        told = json.loads((small.root / "decisions.json").read_text())["decisions"]
+        assert [one["kind"] for one in told] == ["Evicted", "PressureBegan"]
+        assert told[0]["uids"] == ["idle"]
+        assert told[0]["cause"] == "the file system is above its watermark"
         asked = len(small.objects.requests)
         writes = len(small.cluster.status_writes)
         small.cluster.nudge()

@@ -39,7 +39,9 @@ REFUSED = [
         profiles(profile(disk={"path": "/d", "capacity": "five"})), "/capacity", id="no quantity"
     ),
     pytest.param(
-        profiles(profile(disk={"path": "/d", "highWatermark": 101})), "/highWatermark", id="over full"
+        profiles(profile(disk={"path": "/d", "highWatermark": 101})),
+        "/highWatermark",
+        id="over full",
     ),
     pytest.param(
         profiles(profile(disk={"path": "/d", "lowWatermark": 80})),

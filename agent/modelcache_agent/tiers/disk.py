@@ -22,6 +22,7 @@ from modelcache_agent.decide.world import Held, Origin
 from modelcache_agent.tiers.blobs import BlobFolder, looks_as_recorded
 from modelcache_agent.tiers.catalog import Catalog, StoredVersion
 from modelcache_agent.tiers.damage import mend_others, refuse_damaged
+from modelcache_agent.tiers.decision_book import DecisionBook
 from modelcache_agent.tiers.durable import (
     allocated_bytes,
     remove_anything,
@@ -99,6 +100,7 @@ class DiskStore:
         self.marks = EvictionMarks(layout.evicted)
         self.scrub_book = ScrubBook(layout.scrub, clock, monotonic)
         self.history = HistoryBook(layout.history, clock)
+        self.decisions = DecisionBook(layout.decisions, clock)
         self._step = step
         self._clock = clock
         self._touched_at = 0.0

@@ -17,7 +17,9 @@ TOLERATED: Final = frozenset({"lost+found"})
 
 # Of the test whether file leases work here.
 _PROBE: Final = re.compile(r"use-probe-[0-9]+")
-_ROOT_FILES: Final = frozenset({"store.json", "evicted.json", "scrub.json", "history.json"})
+_ROOT_FILES: Final = frozenset(
+    {"store.json", "evicted.json", "scrub.json", "history.json", "decisions.json"}
+)
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _BLOB: Final = re.compile(r"([0-9a-f]{64})(?:\.[1-9][0-9]{0,4})?")
 _UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
@@ -53,6 +55,11 @@ class StoreLayout:
     def history(self) -> Path:
         """How often pods attached each content, and how long its transfers took."""
         return self.root / "history.json"
+
+    @property
+    def decisions(self) -> Path:
+        """The last decisions, with their reasons."""
+        return self.root / "decisions.json"
 
     @property
     def blobs(self) -> Path:
@@ -118,7 +125,7 @@ class StoreLayout:
     def known_names(self) -> frozenset[str]:
         """What belongs directly below the root."""
         files = {path.name for path in (self.lock, self.about, self.evicted, self.scrub)}
-        files.add(self.history.name)
+        files |= {self.history.name, self.decisions.name}
         return frozenset(files | {path.name for path in self.folders} | TOLERATED) - {"sha256"}
 
     def version(self, hex_digest: str) -> Path:
