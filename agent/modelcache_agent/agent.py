@@ -26,6 +26,8 @@ from modelcache_agent.fetch import FetchConfig, FetchEngine, SourceGate
 from modelcache_agent.fetch.clock import SystemClock as FetchClock
 from modelcache_agent.heartbeat import Heartbeat
 from modelcache_agent.identity import NodeIdentity
+from modelcache_agent.inputs.log import InputLog
+from modelcache_agent.inputs.records import Header
 from modelcache_agent.loop import AgentLoop, LoopSettings
 from modelcache_agent.memory import Memory
 from modelcache_agent.peers.assembly import Peers
@@ -39,6 +41,7 @@ from modelcache_agent.transfers import Transfers
 from modelcache_agent.volume.keeper import VolumeKeeper
 from modelcache_agent.volume.notice import noticing
 from modelcache_agent.wakeup import Wakeup
+from modelcache_api.manifest import ContentDigest
 from modelcache_kube import ConnectConfig, KubeClient, connect
 
 _log = logging.getLogger(__name__)
@@ -194,6 +197,7 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
         metrics=metrics,
         volumes=VolumeKeeper(around.store),
         find_peer=lambda: None if peers is None else peers.status,
+        inputs=_make_input_log(around),
     )
     stack.enter_context(noticing(around.store.layout.pods, wakeup.set))
     return _Parts(loop, tasks, metrics, cluster, memory, wakeup, clock)
@@ -238,6 +242,22 @@ def _make_cluster(around: Surroundings, kube: KubeClient) -> KubeCluster:
         namespace=around.config.namespace,
         lease_seconds=around.config.lease_interval,
     )
+
+
+def _make_input_log(around: Surroundings) -> InputLog | None:
+    """The log of what decisions are made of, if it is wanted; the history is heard by it, too."""
+    store, most_bytes = around.store, around.config.input_log
+    if most_bytes is None:
+        return None
+
+    def size_of(digest: str) -> int | None:
+        stored = store.catalog.get(ContentDigest(digest))
+        return None if stored is None else stored.held.size_bytes
+
+    header = Header(around.config.disk_policy.name, find_version())
+    log = InputLog(store.layout.inputs, most_bytes, header, clock=store.now, size_of=size_of)
+    store.history.listener = log
+    return log
 
 
 def _loop_settings(around: Surroundings) -> LoopSettings:

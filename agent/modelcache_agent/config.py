@@ -26,6 +26,7 @@ _LEAST_PEER_BANDWIDTH: Final = 4 * 1024 * 1024
 _LEAST_SCRUB_BANDWIDTH: Final = 1024 * 1024
 _NEVER: Final = "never"
 _MOST_SERVES: Final = 128
+_LEAST_INPUT_LOG: Final = 1024 * 1024
 _HIGHEST_PORT: Final = 65535
 _WHOLE_DISK: Final = 100
 
@@ -46,6 +47,7 @@ class Config:
     disk_high_watermark: int | None
     disk_low_watermark: int | None
     min_residency: float
+    input_log: int | None
     require_mountpoint: bool
     kubeconfig: Path | None
     namespace: str
@@ -261,6 +263,13 @@ def _scrub_interval(value: str) -> float | None:
         raise ValueError(message) from None
 
 
+def _input_log(value: str) -> int:
+    size = parse_bytes(value)
+    if size < _LEAST_INPUT_LOG:
+        raise ValueError(f"{value!r} holds no world of a busy node: give 1Mi at least")
+    return size
+
+
 def _address(value: str) -> str:
     try:
         return str(ipaddress.ip_address(value.strip()))
@@ -333,6 +342,12 @@ OPTIONS: Final = (
         "How long a model goes after all others that may go, counted from its arrival.",
         parse_duration,
         "10m",
+    ),
+    Option(
+        "input-log",
+        "Most bytes of a log of what is decided upon, in the store, for replay; at least 1Mi. "
+        "Default: none is written.",
+        _input_log,
     ),
     Option(
         "require-mountpoint",

@@ -29,6 +29,7 @@ from modelcache_agent.decide.volumes import (
     make_wishes,
 )
 from modelcache_agent.decide.watermarks import NO_WATERMARKS, Watermarks, judge_pressure
+from modelcache_agent.inputs.log import InputLog
 from modelcache_agent.memory import Memory, make_ledger, make_world
 from modelcache_agent.ports.clock import Clock
 from modelcache_agent.ports.cluster import CacheNodeView, Cluster
@@ -92,7 +93,9 @@ class AgentLoop:
         metrics: Metrics,
         volumes: VolumeKeeper,
         find_peer: Callable[[], PeerStatus | None] = lambda: None,
+        inputs: InputLog | None = None,
     ) -> None:
+        self._inputs = inputs
         self._find_peer = find_peer
         self._settings = settings
         self._memory = memory
@@ -243,11 +246,14 @@ class AgentLoop:
         )
         plan = make_plan(world, self._settings.policy)
         now = self._clock.monotonic()
-        if not plan.must_look_at_use and now < self._look_at:
-            return plan
-        in_use = await self._thread.call(self._store.find_in_use)
-        self._look_at = now + USE_SECONDS
-        return make_plan(replace(world, in_use=in_use), self._settings.policy)
+        if plan.must_look_at_use or now >= self._look_at:
+            in_use = await self._thread.call(self._store.find_in_use)
+            self._look_at = now + USE_SECONDS
+            world = replace(world, in_use=in_use)
+            plan = make_plan(world, self._settings.policy)
+        if self._inputs is not None:
+            await self._thread.call(self._inputs.note_decision, world, plan)
+        return plan
 
     async def _forget_evictions(self, wanted: frozenset[str]) -> None:
         """Marks of entries that are gone do no harm, so a disk that cannot write them may wait."""

@@ -91,6 +91,7 @@ def test_the_taint_of_fresh_nodes_is_tolerated_even_if_gpu_taints_are_not():
             {"disk": DISK | {"lowWatermark": 60}}, "--disk-low-watermark=60", id="pressure ends"
         ),
         pytest.param({"disk": DISK | {"minResidency": "1h"}}, "--min-residency=1h", id="residency"),
+        pytest.param({"disk": DISK | {"inputLog": "64Mi"}}, "--input-log=64Mi", id="input log"),
         pytest.param({}, "--min-residency=10m", id="left out, newcomers rest for ten minutes"),
         pytest.param({"fetch": {"streams": 16}}, "--streams=16", id="streams"),
         pytest.param({"fetch": {"maxModels": 1}}, "--max-models=1", id="models"),

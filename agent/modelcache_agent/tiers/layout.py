@@ -62,6 +62,11 @@ class StoreLayout:
         return self.root / "decisions.json"
 
     @property
+    def inputs(self) -> Path:
+        """The input log, if one is written."""
+        return self.root / "inputs"
+
+    @property
     def blobs(self) -> Path:
         """One file for each distinct content of a file."""
         return self.root / "blobs" / "sha256"
@@ -119,6 +124,7 @@ class StoreLayout:
             self.quarantine,
             self.pods,
             self.adopt,
+            self.inputs,
         )
 
     @property

@@ -94,6 +94,7 @@ def test_good_values(arguments, read):
         (["--log-level=loud"], r"--log-level: 'loud' is not one of debug"),
         (["--require-mountpoint=maybe"], r"--require-mountpoint: 'maybe'"),
         (["--disk-high-watermark=101"], r"--disk-high-watermark: '101' .* from 2 to 100"),
+        (["--input-log=1Ki"], r"--input-log: '1Ki' holds no world"),
         (["--min-residency=0"], r"--min-residency: '0' is not a duration"),
         (["--metrics-port=70000"], r"--metrics-port"),
         (["--node-name="], r"--node-name: it is empty"),

@@ -55,6 +55,9 @@ volumes:
   {{- with .profile.disk.lowWatermark }}
   - --disk-low-watermark={{ int . }}
   {{- end }}
+  {{- with .profile.disk.inputLog }}
+  - --input-log={{ . }}
+  {{- end }}
   - --min-residency={{ .profile.disk.minResidency | default "10m" }}
   - --require-mountpoint={{ .profile.disk.requireMountpoint | default false }}
   - --operator-url=https://modelcache-operator.{{ .root.Release.Namespace }}.svc
