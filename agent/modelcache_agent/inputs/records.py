@@ -88,7 +88,7 @@ class WorldWriter:
         Histories age with time, so their ageing alone makes no line either.
         """
         parts = {name: encode(value) for name, value in _split(world).items()}
-        held = {one.digest: encode(one) for one in world.held}
+        held: dict[str, Any] = {one.digest: encode(one) for one in world.held}
         plan_hash = hash_plan(plan)
         seen = to_text({name: part for name, part in parts.items() if name != _NOW})
         seen += to_text([encode(dataclasses.replace(h, history=NO_HISTORY)) for h in world.held])
