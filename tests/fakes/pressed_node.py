@@ -136,7 +136,7 @@ class PressedNode:
         return an_entry(name).label_key
 
 
-def play_history(seed: int, policy: EvictionPolicy, steps: int = 3) -> PressedNode:
+def play_history(seed: int, policy: EvictionPolicy, steps: int = 2) -> PressedNode:
     """A history by chance: specs, pods, foreign files."""
     chance = random.Random(seed)
     names = [f"m{number}" for number in range(5)]
