@@ -28,18 +28,18 @@ from modelcache_agent.decide.volumes import (
     make_volume_views,
     make_wishes,
 )
-from modelcache_agent.decide.watermarks import NO_WATERMARKS, Watermarks, judge_pressure
+from modelcache_agent.decide.watermarks import NO_WATERMARKS, Watermarks
 from modelcache_agent.inputs.log import InputLog
 from modelcache_agent.memory import Memory, make_ledger, make_world
 from modelcache_agent.ports.clock import Clock
 from modelcache_agent.ports.cluster import CacheNodeView, Cluster
 from modelcache_agent.ports.metrics import Metrics
+from modelcache_agent.pressure import PressureWatch
 from modelcache_agent.tiers.disk import DiskStore, Survey
 from modelcache_agent.tiers.errors import describe_error
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.volume.keeper import VolumeKeeper
 from modelcache_agent.wakeup import Wakeup
-from modelcache_api.decisions import DecisionKind
 from modelcache_api.names import Condition, EntryState, Reason
 from modelcache_api.v1alpha1.cache_node import EntrySpec, PeerStatus
 
@@ -96,6 +96,7 @@ class AgentLoop:
         inputs: InputLog | None = None,
     ) -> None:
         self._inputs = inputs
+        self._pressure = PressureWatch(settings.watermarks, store, thread, metrics)
         self._find_peer = find_peer
         self._settings = settings
         self._memory = memory
@@ -187,7 +188,7 @@ class AgentLoop:
         self._memory.welcome(survey.adopted)
         ledger = make_ledger(survey, self._memory.fetches, self._settings.capacity_bytes, wanted)
         self._ledger = ledger
-        await self._judge_pressure(survey)
+        self._memory.pressure = await self._pressure.look(survey.space)
         if node is None:
             await self._serve(make_wishes(volumes, ()), ())
             self._metrics.observe((), ledger, survey.free_bytes, len(self._labels()))
@@ -201,23 +202,6 @@ class AgentLoop:
         await self._report(node, plan.entries, ledger)
         self._metrics.observe(plan.entries, ledger, survey.free_bytes, len(self._labels()))
         return self._next_turn(plan, wishes)
-
-    async def _judge_pressure(self, survey: Survey) -> None:
-        before = self._memory.pressure
-        pressure = judge_pressure(
-            survey.space, self._settings.watermarks, was_pressed=before is not None
-        )
-        if pressure is not None and before is None:
-            _log.warning("disk pressure: %s", pressure.message)
-            await self._note_pressure(DecisionKind.PRESSURE_BEGAN, pressure.message)
-        if pressure is None and before is not None:
-            _log.info("the disk pressure is over")
-            await self._note_pressure(DecisionKind.PRESSURE_ENDED, "it is at the low watermark")
-        self._memory.pressure = pressure
-        self._metrics.note_pressure(is_pressed=pressure is not None)
-
-    async def _note_pressure(self, kind: DecisionKind, cause: str) -> None:
-        await self._thread.call(self._store.decisions.note_pressure, kind, cause)
 
     async def _serve(self, wishes: Sequence[Wish], views: Sequence[EntryView]) -> None:
         node = self._memory.cache_node

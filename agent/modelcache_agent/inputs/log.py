@@ -13,6 +13,7 @@ from pathlib import Path
 from modelcache_agent.decide.actions import Plan
 from modelcache_agent.decide.history import LoadCost
 from modelcache_agent.decide.world import World
+from modelcache_agent.inputs.codec import CodecError
 from modelcache_agent.inputs.records import (
     Happening,
     Header,
@@ -56,7 +57,13 @@ class InputLog:
             self._write(write_happening(Happening(self._clock(), "release", digest)))
         self._mounted = world.mounted
         self._rotate()
-        line = self._worlds.write(self._clock(), world, plan)
+        try:
+            line = self._worlds.write(self._clock(), world, plan)
+        except CodecError:
+            # A bug of the log must not become one of the agent.
+            _log.exception("a decision is missing in the input log")
+            self._worlds.forget()
+            return
         if line is not None and not self._write(line):
             self._worlds.forget()
 

@@ -180,6 +180,15 @@ def test_a_disk_that_takes_no_writes_is_told_of_once_and_stops_nothing(tmp_path,
     assert summarize(folder.lines).decisions == 1, "then it goes on, and says all"
 
 
+def test_a_world_that_has_no_form_costs_its_line_and_not_the_agent(tmp_path, caplog):
+    folder = Folder(tmp_path)
+    folder.decide(RICH)
+    folder.decide(replace(a_world(A), fresh=object()))
+    assert "a decision is missing in the input log" in caplog.text
+    folder.decide(a_world(B))
+    assert summarize(folder.lines).decisions == 2
+
+
 def write(path, *lines):
     path.write_text("\n".join(lines) + "\n")
     return str(path)
