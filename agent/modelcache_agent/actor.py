@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from modelcache_agent.decide.actions import (
     Action,
     CancelFetch,
+    Demote,
     DropPartial,
     Evict,
     Fetch,
     Isolate,
     PauseFetch,
     Plan,
+    Promote,
     Propose,
     Remove,
     Repair,
@@ -24,6 +26,7 @@ from modelcache_agent.decide.actions import (
 )
 from modelcache_agent.decide.pauses import Pause, lengthen
 from modelcache_agent.errands import Errands
+from modelcache_agent.host_keeper import HostKeeper
 from modelcache_agent.memory import Memory
 from modelcache_agent.ports.clock import Clock
 from modelcache_agent.ports.cluster import Cluster, ClusterError
@@ -49,6 +52,7 @@ class Actor:
         thread: StoreThread,
         cluster: Cluster,
         errands: Errands,
+        host: HostKeeper | None,
         wakeup: Wakeup,
         clock: Clock,
         metrics: Metrics,
@@ -58,6 +62,7 @@ class Actor:
         self._thread = thread
         self._cluster = cluster
         self._errands = errands
+        self._host = host
         self._wakeup = wakeup
         self._clock = clock
         self._metrics = metrics
@@ -95,8 +100,10 @@ class Actor:
                 await self._errands.cancel(uid)
             case PauseFetch(uid):
                 await self._errands.pause(uid)
-            case SetLabels(keys):
-                await self.set_labels(keys)
+            case SetLabels(keys, in_memory):
+                await self.set_labels(keys, in_memory)
+            case Promote() | Demote():
+                await self._change_tier(action)
             case DropPartial(uid):
                 await self._errands.drop_partial(uid)
             case Evict() | Remove() | Isolate():
@@ -115,6 +122,15 @@ class Actor:
                 await self._thread.call(isolate, self._store, blob)
         self._wakeup.set()
 
+    async def _change_tier(self, action: Promote | Demote) -> None:
+        if self._host is None:
+            return
+        match action:
+            case Promote():
+                self._host.start_load(action)
+            case Demote():
+                await self._host.demote(action)
+
     def _begin(self, action: Verify | Scrub | Propose | Fetch | Repair) -> None:
         """What goes on beside the loop."""
         match action:
@@ -124,8 +140,8 @@ class Actor:
                 self._errands.start_scrub(action)
             case Propose(entry, digest):
                 self._errands.start_propose(entry, digest)
-            case Fetch(entry):
-                self._errands.start_fetch(entry, entry.size_bytes)
+            case Fetch(entry, through_memory):
+                self._errands.start_fetch(entry, entry.size_bytes, through_memory=through_memory)
             case Repair(entry, size_bytes):
                 self._errands.start_fetch(entry, size_bytes)
 
@@ -139,13 +155,15 @@ class Actor:
             book = self._store.decisions
             await self._thread.call(book.note_eviction, victim, uids, size_bytes)
 
-    async def set_labels(self, keys: frozenset[str]) -> None:
+    async def set_labels(
+        self, keys: frozenset[str], in_memory: frozenset[str] = frozenset()
+    ) -> None:
         """Apply the labels, unless the last failure was a moment ago."""
         memory, now = self._memory, self._clock.monotonic()
         if not memory.label_pause.is_over(now):
             return
         try:
-            present = await self._cluster.apply_labels(keys)
+            present = await self._cluster.apply_labels(keys, in_memory)
         except ClusterError as error:
             memory.node_labels = None
             memory.label_pause = self._lengthen(memory.label_pause, error)
@@ -154,9 +172,10 @@ class Actor:
             return
         self._metrics.count_write("labels", succeeded=True)
         memory.label_pause = Pause()
-        if present != memory.node_labels:
-            _log.info("labels=%d on the Node", len(present))
+        if present != memory.node_labels or in_memory != memory.labels_in_memory:
+            _log.info("labels=%d on the Node (host=%d)", len(present), len(in_memory))
             memory.node_labels = present
+            memory.labels_in_memory = in_memory
             self._wakeup.set()
 
     async def write_status(self, cache_node_uid: str, status: CacheNodeStatus) -> None:

@@ -25,6 +25,7 @@ from modelcache_agent.errands import Errands
 from modelcache_agent.fetch import FetchConfig, FetchEngine, SourceGate
 from modelcache_agent.fetch.clock import SystemClock as FetchClock
 from modelcache_agent.heartbeat import Heartbeat
+from modelcache_agent.host_keeper import HostKeeper
 from modelcache_agent.identity import NodeIdentity
 from modelcache_agent.inputs.log import InputLog
 from modelcache_agent.inputs.records import Header
@@ -36,6 +37,7 @@ from modelcache_agent.ports.cluster import Cluster
 from modelcache_agent.scrubbing import Pacer, Scrubber
 from modelcache_agent.slots import SlotKeeper
 from modelcache_agent.tiers.disk import DiskStore
+from modelcache_agent.tiers.host.signs import read_signs
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.transfers import Transfers
 from modelcache_agent.volume.keeper import VolumeKeeper
@@ -160,9 +162,21 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
     most = around.config.max_models
     queue = GrantQueue(grants, book, clock, lambda: memory.count_fetching() < most)
     slots = SlotKeeper(grants, gate, clock)
+    host = _make_host(around, memory, thread, tasks, wakeup, clock, metrics)
+    if host is not None:
+        stack.push_async_callback(host.close)
+        await host.open()
     errands = Errands(
         memory=memory,
-        transfers=Transfers(grants, engine, around.store, thread, queue, slots),
+        transfers=Transfers(
+            grants,
+            engine,
+            around.store,
+            thread,
+            queue,
+            slots,
+            host.note_written if host is not None else lambda _blobs: None,
+        ),
         scrubber=Scrubber(
             around.store, thread, Pacer(around.config.scrub_bandwidth), metrics, wakeup.set
         ),
@@ -181,6 +195,7 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
         thread=thread,
         cluster=cluster,
         errands=errands,
+        host=host,
         wakeup=wakeup,
         clock=clock,
         metrics=metrics,
@@ -196,11 +211,38 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
         clock=clock,
         metrics=metrics,
         volumes=VolumeKeeper(around.store),
+        host=host,
         find_peer=lambda: None if peers is None else peers.status,
         inputs=_make_input_log(around),
     )
     stack.enter_context(noticing(around.store.layout.pods, wakeup.set))
     return _Parts(loop, tasks, metrics, cluster, memory, wakeup, clock)
+
+
+def _make_host(
+    around: Surroundings,
+    memory: Memory,
+    thread: StoreThread,
+    tasks: BackgroundTasks,
+    wakeup: Wakeup,
+    clock: SystemClock,
+    metrics: PrometheusMetrics,
+) -> HostKeeper | None:
+    """None where the tier is off."""
+    capacity = around.config.host_capacity
+    if capacity == 0:
+        return None
+    return HostKeeper(
+        capacity,
+        around.store,
+        thread,
+        memory,
+        tasks,
+        wakeup,
+        clock,
+        metrics,
+        read_signs=read_signs,
+    )
 
 
 def _connection(config: Config) -> ConnectConfig:

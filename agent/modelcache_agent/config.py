@@ -48,6 +48,7 @@ class Config:
     disk_low_watermark: int | None
     min_residency: float
     input_log: int | None
+    host_capacity: int
     require_mountpoint: bool
     kubeconfig: Path | None
     namespace: str
@@ -214,6 +215,14 @@ def _capacity(value: str) -> int:
     return size
 
 
+def _host_capacity(value: str) -> int:
+    try:
+        return parse_bytes(value)
+    except ValueError:
+        message = f"{value!r} is not a number of bytes: write for example 64Gi, or 0"
+        raise ValueError(message) from None
+
+
 def _rate(value: str) -> int:
     try:
         return parse_bytes(value)
@@ -348,6 +357,13 @@ OPTIONS: Final = (
         "Most bytes of a log of what is decided upon, in the store, for replay; at least 1Mi. "
         "Default: none is written.",
         _input_log,
+    ),
+    Option(
+        "host-capacity",
+        "Bytes of host memory in which models may be locked, e.g. 64Gi; 0: none. The agent's "
+        "memory limit must be 15% more at least.",
+        _host_capacity,
+        "0",
     ),
     Option(
         "require-mountpoint",

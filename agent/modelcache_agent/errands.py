@@ -62,12 +62,14 @@ class Errands:
         self._stopping.set()
         await asyncio.gather(*(self.cancel(uid) for uid in tuple(self._memory.fetches)))
 
-    def start_fetch(self, entry: EntrySpec, promised_bytes: int) -> None:
+    def start_fetch(
+        self, entry: EntrySpec, promised_bytes: int, *, through_memory: bool = False
+    ) -> None:
         """Reserve the bytes and fetch the entry, unless that goes on already."""
         if entry.uid in self._memory.fetches or self._stopping.is_set():
             return
         flight = Flight(entry.uid, entry.source_digest, entry.size_bytes)
-        running = RunningFetch(entry, flight, promised_bytes)
+        running = RunningFetch(entry, flight, promised_bytes, through_memory)
         self._memory.fetches[entry.uid] = running
         _log.info("fetching uid=%s bytes=%d", entry.uid, promised_bytes)
         running.task = self._tasks.start(f"fetch-{entry.uid}", self._fetch(running))
@@ -155,7 +157,9 @@ class Errands:
         node = self._memory.cache_node
         namespace = find_payer(entry.uid, node.spec.caches if node is not None else ())
         try:
-            work = self._transfers.fetch(entry, namespace, listeners)
+            work = self._transfers.fetch(
+                entry, namespace, listeners, through_memory=running.through_memory
+            )
             await self._guard(entry, work)
         finally:
             self._memory.fetches.pop(entry.uid, None)

@@ -16,6 +16,7 @@ from typing import Final
 
 from modelcache_agent.actor import Actor
 from modelcache_agent.decide.actions import EntryView, Plan
+from modelcache_agent.decide.host_world import HostView
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.decide.planner import make_plan
 from modelcache_agent.decide.policies import EvictionPolicy
@@ -29,6 +30,7 @@ from modelcache_agent.decide.volumes import (
     make_wishes,
 )
 from modelcache_agent.decide.watermarks import NO_WATERMARKS, Watermarks
+from modelcache_agent.host_keeper import HostKeeper
 from modelcache_agent.inputs.log import InputLog
 from modelcache_agent.memory import Memory, make_ledger, make_world
 from modelcache_agent.ports.clock import Clock
@@ -92,6 +94,7 @@ class AgentLoop:
         clock: Clock,
         metrics: Metrics,
         volumes: VolumeKeeper,
+        host: HostKeeper | None = None,
         find_peer: Callable[[], PeerStatus | None] = lambda: None,
         inputs: InputLog | None = None,
     ) -> None:
@@ -108,6 +111,8 @@ class AgentLoop:
         self._clock = clock
         self._metrics = metrics
         self._volumes = volumes
+        self._host = host
+        self._host_view: HostView | None = None
         self._look_at = 0.0
         self._began_at = clock.monotonic()
         self._ledger = Ledger(settings.capacity_bytes)
@@ -196,11 +201,13 @@ class AgentLoop:
         self._wishes = wishes = make_wishes(volumes, node.spec.caches)
         plan = await self._decide(survey, ledger, wishes)
         self._memory.condemned = plan.condemned
+        self._memory.host_condemned = plan.host_condemned
         # Pods first: they wait for links, everything else waits for the network.
         await self._serve(wishes, plan.entries)
         await self._actor.act(plan)
         await self._report(node, plan.entries, ledger)
         self._metrics.observe(plan.entries, ledger, survey.free_bytes, len(self._labels()))
+        self._metrics.observe_host(None if self._host_view is None else self._host_view.ledger)
         return self._next_turn(plan, wishes)
 
     async def _serve(self, wishes: Sequence[Wish], views: Sequence[EntryView]) -> None:
@@ -228,6 +235,9 @@ class AgentLoop:
             marks=self._settings.watermarks,
             min_residency=self._settings.min_residency,
         )
+        if self._host is not None:
+            self._host_view = await self._host.look(survey, world.mounted)
+            world = replace(world, host=self._host_view)
         plan = make_plan(world, self._settings.policy)
         now = self._clock.monotonic()
         if plan.must_look_at_use or now >= self._look_at:
@@ -268,6 +278,7 @@ class AgentLoop:
         status = make_status(
             views,
             ledger,
+            host=self._host_view,
             agent_version=self._settings.agent_version,
             mounts=count_mounts(self._wishes),
             demands=list_demands(self._wishes),

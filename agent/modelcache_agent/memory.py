@@ -29,6 +29,7 @@ class RunningFetch:
     entry: EntrySpec
     flight: Flight
     promised_bytes: int
+    through_memory: bool = False
     task: asyncio.Task[None] | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when its entry has changed."""
@@ -38,8 +39,8 @@ class RunningFetch:
 class Memory:
     """Mutable; one event loop uses it.
 
-    `node_labels` None: what the Node carries is not known. `written_status` None: what the API
-    server holds is not known.
+    `node_labels` None: what the Node carries is not known; `labels_in_memory` say `host` there.
+    `written_status` None: what the API server holds is not known.
     """
 
     cache_node: CacheNodeView | None = None
@@ -47,7 +48,9 @@ class Memory:
     setbacks: dict[str, Setback] = field(default_factory=dict)
     adopted: frozenset[str] = frozenset()
     condemned: frozenset[str] = frozenset()
+    host_condemned: frozenset[str] = frozenset()
     node_labels: frozenset[str] | None = None
+    labels_in_memory: frozenset[str] = frozenset()
     written_status: CacheNodeStatus | None = None
     label_pause: Pause = field(default_factory=Pause)
     status_pause: Pause = field(default_factory=Pause)

@@ -23,13 +23,14 @@ class Mount:
     device: str
     top: str
     point: str
+    file_system: str = ""
 
 
 def parse_mounts(mountinfo: str) -> tuple[Mount, ...]:
     """All mounts, in the order in which they were made."""
     rows = (line.split(" ") for line in mountinfo.splitlines())
     return tuple(
-        Mount(row[2], _decode(row[_ROOT_FIELD]), _decode(row[_ROOT_FIELD + 1]))
+        Mount(row[2], _decode(row[_ROOT_FIELD]), _decode(row[_ROOT_FIELD + 1]), _type(row))
         for row in rows
         if len(row) > _FEWEST_FIELDS
     )
@@ -42,8 +43,8 @@ def describe_missing_disk(mountinfo: str, folder: PurePath) -> str | None:
     of one is as likely a folder of the root disk, as for a hostPath without a mount under it.
     """
     mounts = parse_mounts(mountinfo)
-    mount = _find(mounts, folder)
-    root = _find(mounts, PurePath("/"))
+    mount = find_mount(mounts, folder)
+    root = find_mount(mounts, PurePath("/"))
     if mount is None or root is None or mount.point == "/":
         return "lies on the root file system"
     if mount.device == root.device:
@@ -53,12 +54,17 @@ def describe_missing_disk(mountinfo: str, folder: PurePath) -> str | None:
     return None
 
 
-def _find(mounts: tuple[Mount, ...], folder: PurePath) -> Mount | None:
+def find_mount(mounts: tuple[Mount, ...], folder: PurePath) -> Mount | None:
     """The innermost mount around the folder; of several at one point the last one is seen."""
     around = [mount for mount in mounts if folder.is_relative_to(mount.point)]
     innermost = max((len(PurePath(mount.point).parts) for mount in around), default=0)
     seen = [mount for mount in around if len(PurePath(mount.point).parts) == innermost]
     return seen[-1] if seen else None
+
+
+def _type(row: list[str]) -> str:
+    """The word after the lone dash, before which stands a varying number of fields."""
+    return row[row.index("-") + 1] if "-" in row[:-1] else ""
 
 
 def _decode(field: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -81,11 +81,20 @@ class Transfers:
     thread: StoreThread
     queue: GrantQueue
     slots: SlotKeeper
+    note_written: Callable[[Sequence[str]], None] = lambda _blobs: None
+    """Told of blobs that were written through the page cache, once they are published."""
 
-    async def fetch(self, entry: EntrySpec, namespace: str, listeners: Listeners) -> None:
+    async def fetch(
+        self,
+        entry: EntrySpec,
+        namespace: str,
+        listeners: Listeners,
+        *,
+        through_memory: bool = False,
+    ) -> None:
         """Fetch and publish the entry's bytes, counted for the namespace.
 
-        The caller has reserved them.
+        The caller has reserved them, on the disk and, if they go `through_memory`, there too.
         """
         outcome = None
         try:
@@ -95,12 +104,15 @@ class Transfers:
                 await self._take_staged(entry, opened, held.known)
                 await self._take_sound_pieces(entry, opened, held.known)
                 job = self._make_job(entry, namespace, opened, held.known)
+                job = replace(job, through_memory=through_memory)
                 watch = Stopwatch(asyncio.get_running_loop().time, listeners.on_progress)
                 outcome = await self._run(job, opened, held, watch.note)
         finally:
             self.grants.forget(entry.uid)
         listeners.on_fetched()
         digest = await self._publish(entry, opened, *outcome)
+        if through_memory:
+            self.note_written([file.sha256 for file in outcome[0].files])
         await self._note_cost(digest, watch.measure())
 
     async def _open(self, entry: EntrySpec, listeners: Listeners) -> OpenedGrant:

@@ -18,6 +18,12 @@ CURES: Final[Mapping[Reason, str]] = {
     Reason.DOWNLOADING: _ENDS,
     Reason.VERIFYING: _ENDS,
     Reason.CACHED: NOTHING,
+    Reason.LOADING: NOTHING,
+    Reason.HOST_TIER_UNFIT: "give the profile a host capacity, or cure what the message names, and "
+    "restart the agent",
+    Reason.HOST_TIER_BYPASSED: "raise the host capacity, place fewer models of the tier on the "
+    "node, or wait for readers",
+    Reason.HOST_MEMORY_LOW: "lower the host capacity, or move other pods",
     Reason.SOURCE_NOT_FOUND: "correct the URI in a new ModelVersion, or upload the files",
     Reason.SOURCE_GATED: "accept the repository's conditions with the account of the token",
     Reason.REVISION_NOT_FOUND: "name a branch, tag or commit that exists, in a new ModelVersion",

@@ -155,6 +155,12 @@ class Tier(StrEnum):
     """Where an agent can hold a version. Also the values of node labels, in lower case."""
 
     DISK = "Disk"
+    HOST = "Host"
+
+    @property
+    def label_value(self) -> str:
+        """What a node label says of a version whose fastest tier this is."""
+        return self.value.lower()
 
 
 class EntryOrigin(StrEnum):
@@ -224,6 +230,10 @@ class Reason(StrEnum):
     TRANSFER_FAILED = "TransferFailed"
     VERIFYING = "Verifying"
     CACHED = "Cached"
+    LOADING = "Loading"
+    HOST_TIER_UNFIT = "HostTierUnfit"
+    HOST_TIER_BYPASSED = "HostTierBypassed"
+    HOST_MEMORY_LOW = "HostMemoryLow"
     EVICTED = "Evicted"
     DEGRADED = "Degraded"
     GRANT_REFUSED = "GrantRefused"

@@ -152,9 +152,9 @@ async def test_an_api_server_that_is_away_is_not_hammered(bench):
         bench.cluster.is_away = True
         apply = bench.cluster.apply_labels
 
-        async def counted(keys):
+        async def counted(keys, in_memory):
             calls.append(keys)
-            return await apply(keys)
+            return await apply(keys, in_memory)
 
         bench.cluster.apply_labels = counted
         bench.cluster.want(replace_key(entries[0]))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +47,34 @@ def test_a_version_is_fetched_proposed_labelled_and_removed(agent):
     wait_until(lambda: not tree.exists(), seconds=10, what="the bytes to go")
     wait_until(lambda: agent.status().get("models") == 0, seconds=10, what="an empty status")
     wait_until(lambda: not find_large_files(agent.store), seconds=10, what="all bytes to go")
+
+
+def test_a_killed_agent_locks_the_same_pages_again_and_reads_no_disk(agent):
+    if os.geteuid() != 0:
+        pytest.skip("the host tier needs root")
+    agent.add("v1", BODIES)
+    agent.entries[0]["tier"] = "Host"
+    key = agent.adopt("v1")
+    agent.start("--host-capacity=64Mi")
+    wait_until(lambda: agent.label_values() == {key: "host"}, seconds=30, what="the label")
+    wait_until(lambda: agent.entry("v1").get("tier") == "Host", seconds=30, what="the status")
+    assert process_status(agent, "VmLck:") >= (20 << 20) // 1024
+    agent.stop(signal.SIGKILL)
+    agent.start("--host-capacity=64Mi")
+    wait_until(
+        lambda: process_status(agent, "VmLck:") >= (20 << 20) // 1024, seconds=30, what="locks"
+    )
+    io = Path(f"/proc/{agent.process.pid}/io").read_text()
+    # The program itself and the store's records, but none of the 20 MiB.
+    assert int(io.split("read_bytes: ")[1].split()[0]) < 10 << 20
+    assert agent.label_values() == {key: "host"}
+    assert agent.entry("v1")["tier"] == "Host"
+
+
+def process_status(agent, field):
+    """KiB."""
+    text = Path(f"/proc/{agent.process.pid}/status").read_text()
+    return int(text.partition(field)[2].split()[0])
 
 
 def test_C14_a_restart_asks_neither_operator_nor_store(agent):

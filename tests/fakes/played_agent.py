@@ -155,6 +155,10 @@ class PlayedAgent:
         node = self.cluster.api.get(f"/api/v1/nodes/{self.node}")
         return {key for key in node["metadata"]["labels"] if key.startswith(PREFIX)}
 
+    def label_values(self) -> dict[str, str]:
+        labels = self.cluster.api.get(f"/api/v1/nodes/{self.node}")["metadata"]["labels"]
+        return {key: value for key, value in labels.items() if key.startswith(PREFIX)}
+
     def await_state(self, uid: str, state: str, seconds: float = 30) -> dict[str, Any]:
         wait_until(
             lambda: self.entry(uid).get("state") == state,

@@ -24,6 +24,7 @@ class PlayedCluster:
     is_away: bool = False
     loses_answers: bool = False
     labels: frozenset[str] = frozenset()
+    in_memory: frozenset[str] = frozenset()
     status: CacheNodeStatus = field(default_factory=CacheNodeStatus)
     entries: tuple[EntrySpec, ...] = ()
     caches: tuple[CacheRef, ...] = ()
@@ -31,6 +32,7 @@ class PlayedCluster:
     label_writes: list[frozenset[str]] = field(default_factory=list)
     leases: int = 0
     on_labels: Callable[[frozenset[str], frozenset[str]], None] = lambda _before, _after: None
+    on_memory: Callable[[frozenset[str], frozenset[str]], None] = lambda _before, _after: None
     _views: asyncio.Queue = field(default_factory=asyncio.Queue)
 
     def want(self, *entries: EntrySpec, caches: Mapping[str, str] | None = None) -> None:
@@ -71,13 +73,16 @@ class PlayedCluster:
         self.status = status
         self.status_writes.append(status)
 
-    async def apply_labels(self, keys) -> frozenset[str]:
+    async def apply_labels(self, keys, in_memory=frozenset()) -> frozenset[str]:
         if not self.loses_answers:
             self._answer()
         if keys != self.labels:
             self.on_labels(self.labels, keys)
             self.label_writes.append(keys)
+        if in_memory != self.in_memory:
+            self.on_memory(self.in_memory, in_memory)
         self.labels = keys
+        self.in_memory = in_memory
         if self.loses_answers:
             raise ClusterError("the answer was lost")
         return keys

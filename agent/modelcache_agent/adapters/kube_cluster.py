@@ -23,7 +23,6 @@ from modelcache_kube import (
 )
 
 _log = logging.getLogger(__name__)
-_LABEL_VALUE: Final = names.Tier.DISK.lower()
 # Others judge our silence by their own clocks; the field tells people what to expect.
 _LEASE_RENEWALS: Final = 5
 
@@ -81,10 +80,15 @@ class KubeCluster:
         if written["metadata"]["uid"] != cache_node_uid:
             raise ClusterError("the CacheNode was replaced by another one")
 
-    async def apply_labels(self, keys: frozenset[str]) -> frozenset[str]:
+    async def apply_labels(
+        self, keys: frozenset[str], in_memory: frozenset[str] = frozenset()
+    ) -> frozenset[str]:
         """One apply takes what is ours away or sets it; what others set in our name goes too."""
         metadata = {"name": self._node_name, "uid": self._node_uid}
-        labels = dict.fromkeys(sorted(keys), _LABEL_VALUE)
+        labels = {
+            key: (names.Tier.HOST if key in in_memory else names.Tier.DISK).label_value
+            for key in sorted(keys)
+        }
         with _translated():
             node = await self._kube.apply(
                 NODES,

@@ -45,6 +45,7 @@ class PrometheusMetrics:
         self._peer_sent_bytes = peer_sent_bytes
         self._views: tuple[EntryView, ...] = ()
         self._ledger: Ledger | None = None
+        self._host_ledger: Ledger | None = None
         self._free_bytes = 0
         self._labels = 0
         self._is_pressed = False
@@ -70,6 +71,10 @@ class PrometheusMetrics:
     def note_pressure(self, *, is_pressed: bool) -> None:
         """Whether the store's file system is above its watermarks."""
         self._is_pressed = is_pressed
+
+    def observe_host(self, ledger: Ledger | None) -> None:
+        """The book of locked memory after one turn; None: the tier is off."""
+        self._host_ledger = ledger
 
     def count_failure(self, reason: Reason) -> None:
         """A transfer or proposal failed."""
@@ -102,6 +107,7 @@ class PrometheusMetrics:
     def collect(self) -> Iterator[Metric]:
         """All series of this moment."""
         yield from self._collect_disk()
+        yield from self._collect_host()
         states = Counter(view.state for view in self._views)
         entries = _gauge("entries", "Entries of the CacheNode by state.", "state")
         for state in EntryState:
@@ -135,6 +141,20 @@ class PrometheusMetrics:
         pressure = _gauge("disk_pressure", "1 while the file system is above its watermarks.")
         pressure.add_metric([], int(self._is_pressed))
         yield pressure
+
+    def _collect_host(self) -> Iterator[Metric]:
+        if self._host_ledger is None:
+            return
+        host = _gauge("host_bytes", "The book of locked host memory.", "kind")
+        book = self._host_ledger
+        for kind, size in (
+            ("capacity", book.capacity_bytes),
+            ("used", book.used_bytes),
+            ("reserved", book.reserved_bytes),
+            ("lingering", book.pending_release_bytes),
+        ):
+            host.add_metric([kind], size)
+        yield host
 
     def _collect_counters(self) -> Iterator[Metric]:
         yield _total("evictions", "Contents evicted for newcomers.", self._evictions)

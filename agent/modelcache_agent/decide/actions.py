@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from modelcache_api.names import EntryState, Reason
+from modelcache_api.names import EntryState, Reason, Tier
 
 if TYPE_CHECKING:
     from modelcache_api.manifest import ContentDigest
@@ -28,9 +28,10 @@ class PauseFetch:
 
 @dataclass(frozen=True, slots=True)
 class SetLabels:
-    """Make the Node carry exactly these keys of ours."""
+    """Make the Node carry exactly these keys of ours; those `in_memory` say `host`."""
 
     keys: frozenset[str]
+    in_memory: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,14 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Reserve the entry's bytes and transfer them."""
+    """Reserve the entry's bytes and transfer them.
+
+    `through_memory`: what is written stays in the page cache, where it will be locked; the host
+    tier promises the same bytes.
+    """
 
     entry: EntrySpec
+    through_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,22 @@ class Repair:
 
     entry: EntrySpec
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """Reserve `size_bytes` of host memory and lock the content's pages there."""
+
+    digest: ContentDigest
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Demote:
+    """Unlock a content, or stop locking it; its bytes stay on the disk."""
+
+    digest: str
+    why: str = field(compare=False)
 
 
 Action = (
@@ -112,12 +134,18 @@ Action = (
     | Propose
     | Fetch
     | Repair
+    | Promote
+    | Demote
 )
 
 
 @dataclass(frozen=True, slots=True)
 class EntryView:
-    """What is true of one entry now, and why."""
+    """What is true of one entry now, and why.
+
+    `tier` is the fastest that holds all its bytes, where that is not the disk. `holds_back`: no
+    pod is shown them yet.
+    """
 
     uid: str
     state: EntryState
@@ -125,6 +153,8 @@ class EntryView:
     message: str = ""
     digest: ContentDigest | None = None
     progress_percent: int = 0
+    tier: Tier | None = None
+    holds_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +175,8 @@ class Victim:
 class Plan:
     """The actions in order, and what to report.
 
-    `victims` explains each of the `condemned`. `must_look_at_use` asks for another plan that knows
+    `in_memory` are the labels that say `host`. `victims` explains each of the `condemned`;
+    `host_condemned` are about to be unlocked. `must_look_at_use` asks for another plan that knows
     which contents are in use. `recheck_at` is when to plan again without an event (monotonic
     seconds).
     """
@@ -153,6 +184,8 @@ class Plan:
     actions: tuple[Action, ...] = ()
     entries: tuple[EntryView, ...] = ()
     labels: frozenset[str] = frozenset()
+    in_memory: frozenset[str] = frozenset()
+    host_condemned: frozenset[str] = frozenset()
     condemned: frozenset[str] = frozenset()
     victims: tuple[Victim, ...] = ()
     must_look_at_use: bool = False

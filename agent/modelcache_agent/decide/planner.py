@@ -27,6 +27,12 @@ from modelcache_agent.decide.entries import (
     refine,
 )
 from modelcache_agent.decide.faults import tell_faults
+from modelcache_agent.decide.host_plan import (
+    HostPlan,
+    apply_host,
+    plan_host,
+    write_through_memory,
+)
 from modelcache_agent.decide.label_choice import choose_labels
 from modelcache_agent.decide.matching import Match, match_entries
 from modelcache_agent.decide.policies import EvictionPolicy, LeastRecentlyUsed
@@ -64,29 +70,51 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
     }
     condemned = draft.room.leaving - gone
     labels = choose_labels(world.entries, matches, condemned=condemned)
+    host = plan_host(
+        world,
+        matches,
+        policy or LeastRecentlyUsed(),
+        labels=labels,
+        condemned=draft.room.leaving,
+    )
     removals = _removals(world, matches, gone=gone, condemned=condemned)
     scrub = choose_scrub(world)
     actions: tuple[Action, ...] = (
         *(CancelFetch(flight.uid) for flight in world.flights if flight.uid not in flights),
         *(PauseFetch(uid) for uid in draft.paused),
-        *(() if world.node_labels == labels else (SetLabels(labels),)),
+        *_labels_to_set(world, labels, host),
+        *host.demotions,
         *(removals if _carries_only(world.node_labels, labels) else ()),
         *_partials_to_drop(world, matches),
-        *draft.actions,
+        *write_through_memory(draft.actions, world, host),
+        *host.promotions,
         *(() if scrub.action is None else (scrub.action,)),
     )
-    moments = [*draft.rechecks, *(() if scrub.recheck_at is None else (scrub.recheck_at,))]
+    moments = [
+        *draft.rechecks,
+        *host.rechecks,
+        *(() if scrub.recheck_at is None else (scrub.recheck_at,)),
+    ]
     refined = (
-        refine(views[entry.uid], entry, matches.get(entry.uid), condemned=condemned, labels=labels)
+        apply_host(
+            refine(
+                views[entry.uid], entry, matches.get(entry.uid), condemned=condemned, labels=labels
+            ),
+            entry,
+            matches.get(entry.uid),
+            host,
+        )
         for entry in world.entries
     )
     return Plan(
         actions=actions,
         entries=tell_faults(refined, actions, matches, world.faults or {}),
         labels=labels,
+        in_memory=host.marked,
+        host_condemned=host.condemned,
         condemned=condemned,
         victims=draft.room.victims,
-        must_look_at_use=draft.room.fell_short and world.in_use is None,
+        must_look_at_use=(draft.room.fell_short or host.fell_short) and world.in_use is None,
         recheck_at=min(moments, default=None),
     )
 
@@ -129,15 +157,27 @@ def _carries_only(node_labels: frozenset[str] | None, labels: frozenset[str]) ->
     return node_labels is not None and node_labels <= labels
 
 
+def _labels_to_set(world: World, labels: frozenset[str], host: HostPlan) -> tuple[SetLabels, ...]:
+    marked = frozenset() if world.host is None else world.host.marked
+    if world.node_labels == labels and marked == host.marked:
+        return ()
+    return (SetLabels(labels, host.marked),)
+
+
 def _removals(
     world: World, matches: Mapping[str, Match], *, gone: frozenset[str], condemned: frozenset[str]
 ) -> tuple[Action, ...]:
-    removals: list[Action] = [Remove(held.digest) for held in world.held if held.digest in gone]
+    """What leaves the disk. Locked files are unlocked by an earlier plan."""
+    locked = frozenset() if world.host is None else world.host.locked | world.host.loading
+    removals: list[Action] = [
+        Remove(held.digest) for held in world.held if held.digest in gone - locked
+    ]
     for held in world.held:
-        if held.digest in condemned:
+        if held.digest in condemned - locked:
             uids = sorted(uid for uid, match in matches.items() if match.held == held)
             removals.append(Evict(held.digest, tuple(uids)))
-    return (*removals, *list_isolations(world.held))
+    unlocked = tuple(held for held in world.held if held.digest not in locked)
+    return (*removals, *list_isolations(unlocked))
 
 
 def _partials_to_drop(world: World, matches: Mapping[str, Match]) -> tuple[DropPartial, ...]:

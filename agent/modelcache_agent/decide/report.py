@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from modelcache_agent.decide.actions import EntryView
+    from modelcache_agent.decide.host_world import HostView
     from modelcache_agent.decide.ledger import Ledger
     from modelcache_agent.decide.watermarks import Pressure
 
@@ -29,6 +30,7 @@ def make_status(
     views: Sequence[EntryView],
     ledger: Ledger,
     *,
+    host: HostView | None = None,
     agent_version: str,
     mounts: Mapping[str, int] | None = None,
     demands: tuple[CacheKey, ...] = (),
@@ -37,15 +39,17 @@ def make_status(
 ) -> CacheNodeStatus:
     """The whole status but for the conditions, which are the operator's."""
     disk = make_disk_status(ledger, pressure)
+    memory = None if host is None or host.unfit is not None else make_host_status(host.ledger)
     return CacheNodeStatus(
         agent_version=agent_version,
-        tiers=(disk,),
+        tiers=(disk,) if memory is None else (disk, memory),
         entries=tuple(
             _make_entry(view, (mounts or {}).get(view.uid))
             for view in sorted(views, key=lambda view: view.uid)
         ),
         demands=demands,
-        disk_summary=f"{format_bytes(disk.used_bytes)}/{format_bytes(disk.capacity_bytes)}",
+        disk_summary=_summarize(disk),
+        host_summary=_summarize_host(host, memory),
         models=sum(view.state is EntryState.CACHED for view in views),
         peer=peer,
         failed=sum(view.state is EntryState.FAILED for view in views),
@@ -75,6 +79,27 @@ def make_disk_status(ledger: Ledger, pressure: Pressure | None = None) -> TierSt
     )
 
 
+def make_host_status(ledger: Ledger) -> TierStatus:
+    """The book of locked memory. Lingering bytes are pending release here."""
+    return TierStatus(
+        name=Tier.HOST,
+        capacity_bytes=ledger.capacity_bytes,
+        used_bytes=ledger.used_bytes,
+        reserved_bytes=ledger.reserved_bytes,
+        pending_release_bytes=ledger.pending_release_bytes,
+    )
+
+
+def _summarize(tier: TierStatus) -> str:
+    return f"{format_bytes(tier.used_bytes)}/{format_bytes(tier.capacity_bytes)}"
+
+
+def _summarize_host(host: HostView | None, memory: TierStatus | None) -> str | None:
+    if memory is not None:
+        return _summarize(memory)
+    return None if host is None else "unfit"
+
+
 def _in_tenths(part: int, whole: int) -> int:
     return 0 if whole == 0 else whole * (_TENTH * min(part, whole) // whole) // _TENTH
 
@@ -84,7 +109,7 @@ def _make_entry(view: EntryView, mounts: int | None) -> EntryStatus:
         uid=view.uid,
         state=view.state,
         content_digest=view.digest,
-        tier=Tier.DISK if view.state is EntryState.CACHED else None,
+        tier=(view.tier or Tier.DISK) if view.state is EntryState.CACHED else None,
         progress_percent=view.progress_percent,
         reason=view.reason,
         message=truncate(view.message),

@@ -197,7 +197,7 @@ def _view(
         message = _describe_absence(wish.cache, is_spec_known=is_spec_known)
         return VolumeView(volume.key, label, VolumeState.WAITING, Reason.WAITING, message)
     filling = None
-    if view.state is EntryState.CACHED and view.digest is not None:
+    if view.state is EntryState.CACHED and view.digest is not None and not view.holds_back:
         hub = make_hub_layout(entry.model, view.digest, entry.revision)
         filling = Filling(entry.uid, view.digest, hub)
     return VolumeView(

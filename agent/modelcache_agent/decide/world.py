@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from modelcache_agent.decide.actions import Action
     from modelcache_agent.decide.faults import Fault
+    from modelcache_agent.decide.host_world import HostView
     from modelcache_agent.decide.ledger import Blob, Ledger
     from modelcache_agent.decide.scrub import Checkup, Damage
     from modelcache_agent.decide.setbacks import Setback
@@ -89,7 +90,7 @@ class World:
     volume shows, `attached` the uids of versions that one waits for. `scrub_interval` is in
     seconds; None: files are not read again without a cause. `pressure` is that of the file system,
     `kept_free_bytes` what newcomers leave free of it. `fresh` came less than the minimum residency
-    ago.
+    ago. `host` None: the tier is off.
     """
 
     entries: tuple[EntrySpec, ...]
@@ -112,3 +113,4 @@ class World:
     pressure: Pressure | None = None
     kept_free_bytes: int = 0
     fresh: frozenset[str] = frozenset()
+    host: HostView | None = None

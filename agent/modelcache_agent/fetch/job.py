@@ -47,6 +47,9 @@ class FetchJob:
     namespace: str = ""
     """Whom the received bytes are counted for."""
 
+    through_memory: bool = False
+    """Leave what is written in the page cache, where the caller has room for all of it."""
+
     @property
     def size_bytes(self) -> int:
         """Sum of the files' sizes."""

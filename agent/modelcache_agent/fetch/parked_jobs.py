@@ -53,10 +53,7 @@ class ParkedJobs:
 
     def _take(self, job: FetchJob) -> dict[FetchFile, FileState]:
         earlier, files = self._files.pop(job.uid, (None, []))
-        if earlier is None or (earlier.source_digest, earlier.directory) != (
-            job.source_digest,
-            job.directory,
-        ):
+        if earlier is None or _how(earlier) != _how(job):
             return {}
         return {file.spec: file for file in files}
 
@@ -74,10 +71,20 @@ class ParkedJobs:
         return old
 
 
+def _how(job: FetchJob) -> tuple[object, ...]:
+    """What must be equal for a file's state to be of use."""
+    return job.source_digest, job.directory, job.through_memory
+
+
 def make_file_state(job: FetchJob, spec: FetchFile) -> FileState:
     """The state of a file of which nothing is known; touches no disk."""
     source = spec.source
     stem = job.directory / file_stem(source.path)
-    partial = PartialFile(stem.with_suffix(PARTIAL_SUFFIX), source.path, source.size_bytes)
+    partial = PartialFile(
+        stem.with_suffix(PARTIAL_SUFFIX),
+        source.path,
+        source.size_bytes,
+        keep_cached=job.through_memory,
+    )
     header = JournalHeader.of(job.uid, job.source_digest, source)
     return FileState(spec, partial, Journal(stem.with_suffix(JOURNAL_SUFFIX), header))

@@ -1,5 +1,7 @@
 """One partial file on disk: space first, then pieces past the page cache, then fsync.
 
+Files that will be locked in memory are written through the page cache instead and stay there.
+
 Names inside the folder are derived from a hash of the path: a key of the source never becomes a
 file name here.
 """
@@ -29,7 +31,7 @@ PARTIAL_SUFFIX: Final = ".part"
 JOURNAL_SUFFIX: Final = ".journal"
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_DIRECT: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
-# Where O_DIRECT is refused, dirty pages are flushed and dropped at least this often.
+# Dirty pages are flushed at least this often, and dropped unless they are to stay.
 _FLUSH_PIECES: Final = 4
 
 
@@ -59,12 +61,15 @@ def describe_store_error(source_path: str, error: OSError) -> Refusal:
 class PartialFile:
     """Reads and writes of one partial file. Different pieces may be written at the same time."""
 
-    def __init__(self, location: Path, source_path: str, size_bytes: int) -> None:
+    def __init__(
+        self, location: Path, source_path: str, size_bytes: int, *, keep_cached: bool = False
+    ) -> None:
         self.location = location
         self._source_path = source_path
         self._size = size_bytes
         self._fd = -1
         self._direct_fd = -1
+        self._keep_cached = keep_cached
         self._since_flush = 0
 
     def open(self) -> None:
@@ -81,7 +86,7 @@ class PartialFile:
                 os.ftruncate(self._fd, self._size)
             if self._size:
                 os.posix_fallocate(self._fd, 0, self._size)
-            if self._size >= ALIGNMENT:
+            if self._size >= ALIGNMENT and not self._keep_cached:
                 self._direct_fd = self._open_direct()
         except OSError as error:
             raise RefusalError(self._refusal(error, "reserved")) from error
@@ -197,7 +202,8 @@ class PartialFile:
         if self._since_flush >= _FLUSH_PIECES:
             self._since_flush = 0
             os.fdatasync(self._fd)
-            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            if not self._keep_cached:
+                os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def _refusal(self, error: OSError, verb: str) -> Refusal:
         if error.errno not in _NO_SPACE:

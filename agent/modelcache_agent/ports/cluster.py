@@ -41,8 +41,12 @@ class Cluster(Protocol):
         """Make our fields of the status exactly these. Raises ClusterError."""
         ...
 
-    async def apply_labels(self, keys: frozenset[str]) -> frozenset[str]:
+    async def apply_labels(
+        self, keys: frozenset[str], in_memory: frozenset[str] = frozenset()
+    ) -> frozenset[str]:
         """Make the Node carry exactly these keys of our prefix, and return those it carries then.
+
+        The value of those `in_memory` is `host`, of the others `disk`.
 
         Raises:
             ClusterError: it may carry the old or the new ones.

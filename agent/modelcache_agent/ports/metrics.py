@@ -22,6 +22,10 @@ class Metrics(Protocol):
         """Whether the store's file system is above its watermarks."""
         ...
 
+    def observe_host(self, ledger: Ledger | None) -> None:
+        """The book of locked memory after one turn; None: the tier is off."""
+        ...
+
     def count_failure(self, reason: Reason) -> None:
         """A transfer, a proposal or an action on the store failed."""
         ...

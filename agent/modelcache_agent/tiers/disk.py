@@ -104,6 +104,8 @@ class DiskStore:
         self._step = step
         self._clock = clock
         self._touched_at = 0.0
+        self.ask_holder: Callable[[str], bool | None] = lambda _blob: None
+        """Of blobs that this process itself keeps open: whether others do as well."""
 
     def survey(self) -> Survey:
         """Everything that decisions need; also reaps what readers have closed meanwhile.
@@ -312,7 +314,11 @@ class DiskStore:
                 os.utime(self.layout.record(digest_hex(digest)), (now, now))
 
     def _is_in_use(self, stored: StoredVersion) -> bool:
-        return any(is_open_elsewhere(self.blobs.folder / name) for name in stored.blob_names)
+        return any(self._is_open(name) for name in stored.blob_names)
+
+    def _is_open(self, blob: str) -> bool:
+        answer = self.ask_holder(blob)
+        return is_open_elsewhere(self.blobs.folder / blob) if answer is None else answer
 
     def evict(self, digest: ContentDigest, uids: Iterable[str]) -> bool:
         """Give an unused content up for a newcomer. False if a process has it open after all."""

@@ -18,7 +18,7 @@ TOLERATED: Final = frozenset({"lost+found"})
 # Of the test whether file leases work here.
 _PROBE: Final = re.compile(r"use-probe-[0-9]+")
 _ROOT_FILES: Final = frozenset(
-    {"store.json", "evicted.json", "scrub.json", "history.json", "decisions.json"}
+    {"store.json", "evicted.json", "scrub.json", "history.json", "decisions.json", "host.json"}
 )
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _BLOB: Final = re.compile(r"([0-9a-f]{64})(?:\.[1-9][0-9]{0,4})?")
@@ -65,6 +65,11 @@ class StoreLayout:
     def inputs(self) -> Path:
         """The input log, if one is written."""
         return self.root / "inputs"
+
+    @property
+    def host(self) -> Path:
+        """Which contents were locked in memory."""
+        return self.root / "host.json"
 
     @property
     def blobs(self) -> Path:
@@ -131,7 +136,7 @@ class StoreLayout:
     def known_names(self) -> frozenset[str]:
         """What belongs directly below the root."""
         files = {path.name for path in (self.lock, self.about, self.evicted, self.scrub)}
-        files |= {self.history.name, self.decisions.name}
+        files |= {self.history.name, self.decisions.name, self.host.name}
         return frozenset(files | {path.name for path in self.folders} | TOLERATED) - {"sha256"}
 
     def version(self, hex_digest: str) -> Path:

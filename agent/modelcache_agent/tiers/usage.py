@@ -33,15 +33,23 @@ def is_open_elsewhere(path: Path) -> bool:
     except OSError:
         return True
     try:
+        return has_other_users(fd)
+    finally:
+        os.close(fd)
+
+
+def has_other_users(fd: int) -> bool:
+    """The same of a file that we have open ourselves, once: by this descriptor.
+
+    Maps that were made of the descriptor are part of its open file and do not count.
+    """
+    try:
         fcntl.fcntl(fd, _F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     except OSError:
         return True
-    else:
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-        return False
-    finally:
-        os.close(fd)
+    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return False
 
 
 def can_tell_use(folder: Path) -> bool:

@@ -205,6 +205,14 @@ class CacheNodeStatus(ApiModel):
     disk_summary: Annotated[
         str | None, Field(max_length=32, description="used/capacity of the disk, for people.")
     ] = None
+    host_summary: Annotated[
+        str | None,
+        Field(
+            max_length=32,
+            description="used/capacity of locked host memory, for people; `unfit` where the node "
+            "cannot lock; absent where the tier is off.",
+        ),
+    ] = None
     models: Annotated[Count | None, Field(description="Verified versions.")] = None
     failed: Annotated[Count | None, Field(description="Versions that cannot be held.")] = None
     peer: Annotated[
@@ -235,6 +243,7 @@ class CacheNode(Kind):
             description="AgentAlive, or what is wrong.",
         ),
         Column("Disk", ".status.diskSummary", description="Used of capacity."),
+        Column("Host", ".status.hostSummary", description="Locked memory, used of capacity."),
         Column("Models", ".status.models", "integer", "Verified versions."),
         Column("Failed", ".status.failed", "integer", "Versions that cannot be held."),
         Column("Agent", ".status.agentVersion", description="Version of the agent."),

@@ -93,6 +93,18 @@ async def test_labels_are_set_and_removed_and_foreign_ones_stay(installed, node,
     assert read(installed, node)["labels"] == before
 
 
+async def test_a_label_says_host_for_what_is_locked_and_falls_back_to_disk(installed, node, agent):
+    def values():
+        labels = read(installed, node)["labels"]
+        return {key: labels[key] for key in labels.keys() & keys("a", "b")}
+
+    (a,), (b,) = keys("a"), keys("b")
+    await agent.apply_labels(keys("a", "b"), keys("a"))
+    assert values() == {a: "host", b: "disk"}
+    assert await agent.apply_labels(keys("a", "b")) == keys("a", "b")
+    assert values() == {a: "disk", b: "disk"}
+
+
 async def test_an_apply_that_changes_nothing_is_no_write(installed, node, agent):
     await agent.apply_labels(keys("a"))
     before = read(installed, node)["resourceVersion"]

@@ -41,6 +41,16 @@ def test_the_book_and_the_entries():
     )
 
 
+def test_the_book_of_host_memory_is_there_while_the_tier_is_on():
+    metrics = PrometheusMetrics(FetchCounters)
+    assert not any("host_bytes" in name for name, _ in scrape(metrics))
+    metrics.observe_host(Ledger(100, reservations={"v1": 30}, pending_release_bytes=7))
+    samples = scrape(metrics)
+    kinds = {"capacity": 100, "used": 0, "reserved": 30, "lingering": 7}
+    for kind, size in kinds.items():
+        assert samples["modelcache_agent_host_bytes", (("kind", kind),)] == size
+
+
 def test_C44_series_of_what_is_gone_vanish_and_no_label_is_free_text():
     metrics = PrometheusMetrics(FetchCounters)
     metrics.observe((), Ledger(100), 0, 0)

@@ -1,0 +1,1 @@
+"""The host tier: the page cache of published files, locked."""
