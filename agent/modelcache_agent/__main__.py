@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from modelcache_agent.config import Config, ConfigError, parse_config
 from modelcache_agent.identity import IdentityError, NodeIdentity, find_identity
 from modelcache_agent.log import set_up_logging
-from modelcache_agent.startup import check_store_folder, choose_capacity
+from modelcache_agent.startup import check_store_folder, choose_capacity, choose_watermarks
 from modelcache_agent.tiers.errors import StoreError, StoreRefusedError, describe_error
 from modelcache_agent.tiers.recovery import OpenStore, open_store
 from modelcache_agent.tiers.usage import can_tell_use
@@ -25,6 +25,7 @@ from modelcache_api.quantities import format_bytes
 
 if TYPE_CHECKING:
     from modelcache_agent.agent import Surroundings
+    from modelcache_agent.decide.watermarks import Watermarks
 
 _log = logging.getLogger("modelcache_agent.main")
 _EXIT_FAILED = 1
@@ -49,14 +50,16 @@ def _start(config: Config) -> int:
     # Users of every pod walk through the folders made here.
     os.umask(0o022)
     identity = find_identity(config.node_name, config.node_uid, config.grant_token_file)
-    capacity, opened = _open(config, identity)
+    capacity, marks, opened = _open(config, identity)
     try:
         held = tuple(opened.store.catalog)
         _log.info(
-            "node=%s store=%s capacity=%s versions=%d",
+            "node=%s store=%s capacity=%s watermarks=%d/%d%% versions=%d",
             identity.name,
             config.store,
             format_bytes(capacity),
+            marks.high,
+            marks.low,
             len(held),
         )
         if not can_tell_use(config.store):
@@ -67,17 +70,21 @@ def _start(config: Config) -> int:
         # Imported late: the store is adopted and the lock held before the slow imports.
         from modelcache_agent.agent import Surroundings  # noqa: PLC0415
 
-        was_told = asyncio.run(_serve(Surroundings(config, identity, opened.store, capacity)))
+        around = Surroundings(config, identity, opened.store, capacity, marks)
+        was_told = asyncio.run(_serve(around))
     finally:
         opened.close()
     return 0 if was_told else _EXIT_FAILED
 
 
-def _open(config: Config, identity: NodeIdentity) -> tuple[int, OpenStore]:
+def _open(config: Config, identity: NodeIdentity) -> tuple[int, Watermarks, OpenStore]:
     try:
         check_store_folder(config.store, require_mountpoint=config.require_mountpoint)
         capacity = choose_capacity(config.store, config.capacity)
-        return capacity, open_store(config.store, node_uid=identity.uid)
+        marks = choose_watermarks(
+            config.store, config.disk_high_watermark, config.disk_low_watermark
+        )
+        return capacity, marks, open_store(config.store, node_uid=identity.uid)
     except OSError as error:
         raise StoreRefusedError(
             f"--store {config.store} cannot be opened: {describe_error(error)}: "

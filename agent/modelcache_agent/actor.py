@@ -146,9 +146,14 @@ class Actor:
                 self._errands.start_fetch(entry, size_bytes)
 
     async def _evict(self, digest: ContentDigest, uids: tuple[str, ...]) -> None:
+        victim = self._victims[digest]
+        stored = await self._thread.call(self._store.catalog.get, digest)
         if await self._thread.call(self._store.evict, digest, uids):
             self._metrics.count_eviction()
-            _log.info("evicted version=%s %s", digest, self._victims[digest])
+            _log.info("evicted version=%s %s", digest, victim)
+            size_bytes = 0 if stored is None else stored.held.size_bytes
+            book = self._store.decisions
+            await self._thread.call(book.note_eviction, victim, uids, size_bytes)
 
     async def set_labels(
         self, keys: frozenset[str], in_memory: frozenset[str] = frozenset()

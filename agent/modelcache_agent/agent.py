@@ -20,12 +20,15 @@ from modelcache_agent.adapters.system_clock import SystemClock
 from modelcache_agent.background import BackgroundTasks
 from modelcache_agent.config import Config
 from modelcache_agent.decide.bandwidth import Bandwidth
+from modelcache_agent.decide.watermarks import NO_WATERMARKS, Watermarks
 from modelcache_agent.errands import Errands
 from modelcache_agent.fetch import FetchConfig, FetchEngine, SourceGate
 from modelcache_agent.fetch.clock import SystemClock as FetchClock
 from modelcache_agent.heartbeat import Heartbeat
 from modelcache_agent.host_keeper import HostKeeper
 from modelcache_agent.identity import NodeIdentity
+from modelcache_agent.inputs.log import InputLog
+from modelcache_agent.inputs.records import Header
 from modelcache_agent.loop import AgentLoop, LoopSettings
 from modelcache_agent.memory import Memory
 from modelcache_agent.peers.assembly import Peers
@@ -62,6 +65,7 @@ class Surroundings:
     identity: NodeIdentity
     store: DiskStore
     capacity_bytes: int
+    watermarks: Watermarks = NO_WATERMARKS
 
 
 async def run_agent(around: Surroundings, stop: asyncio.Event) -> bool:
@@ -97,6 +101,7 @@ async def running(
             render_metrics=parts.metrics.render,
             is_alive=parts.is_alive,
             is_ready=lambda: parts.loop.last_turn_at is not None,
+            render_decisions=lambda: around.store.decisions.look().model_dump_json(by_alias=True),
         )
         await stack.enter_async_context(status)
         tasks = parts.tasks
@@ -217,6 +222,7 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
         host=host,
         find_peer=lambda: None if peers is None else peers.status,
         sockets=sockets,
+        inputs=_make_input_log(around),
     )
     stack.enter_context(noticing(around.store.layout.pods, wakeup.set))
     return _Parts(loop, tasks, metrics, cluster, memory, wakeup, clock)
@@ -303,6 +309,22 @@ def _make_cluster(around: Surroundings, kube: KubeClient) -> KubeCluster:
     )
 
 
+def _make_input_log(around: Surroundings) -> InputLog | None:
+    """The log of what decisions are made of, if it is wanted; the history is heard by it, too."""
+    store, most_bytes = around.store, around.config.input_log
+    if most_bytes is None:
+        return None
+
+    def size_of(digest: str) -> int | None:
+        stored = store.catalog.get(ContentDigest(digest))
+        return None if stored is None else stored.held.size_bytes
+
+    header = Header(around.config.disk_policy.name, find_version())
+    log = InputLog(store.layout.inputs, most_bytes, header, clock=store.now, size_of=size_of)
+    store.history.listener = log
+    return log
+
+
 def _loop_settings(around: Surroundings) -> LoopSettings:
     return LoopSettings(
         node_uid=around.identity.uid,
@@ -310,5 +332,7 @@ def _loop_settings(around: Surroundings) -> LoopSettings:
         max_models=around.config.max_models,
         policy=around.config.disk_policy,
         scrub_interval=around.config.scrub_interval,
+        watermarks=around.watermarks,
+        min_residency=around.config.min_residency,
         agent_version=find_version(),
     )

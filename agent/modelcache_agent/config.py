@@ -26,7 +26,9 @@ _LEAST_PEER_BANDWIDTH: Final = 4 * 1024 * 1024
 _LEAST_SCRUB_BANDWIDTH: Final = 1024 * 1024
 _NEVER: Final = "never"
 _MOST_SERVES: Final = 128
+_LEAST_INPUT_LOG: Final = 1024 * 1024
 _HIGHEST_PORT: Final = 65535
+_WHOLE_DISK: Final = 100
 
 
 class ConfigError(Exception):
@@ -42,6 +44,10 @@ class Config:
     store: Path
     capacity: int | None
     disk_policy: EvictionPolicy
+    disk_high_watermark: int | None
+    disk_low_watermark: int | None
+    min_residency: float
+    input_log: int | None
     host_capacity: int
     require_mountpoint: bool
     kubeconfig: Path | None
@@ -266,6 +272,13 @@ def _scrub_interval(value: str) -> float | None:
         raise ValueError(message) from None
 
 
+def _input_log(value: str) -> int:
+    size = parse_bytes(value)
+    if size < _LEAST_INPUT_LOG:
+        raise ValueError(f"{value!r} holds no world of a busy node: give 1Mi at least")
+    return size
+
+
 def _address(value: str) -> str:
     try:
         return str(ipaddress.ip_address(value.strip()))
@@ -321,6 +334,29 @@ OPTIONS: Final = (
         f"Which contents give way to newcomers: {', '.join(POLICIES)}.",
         find_policy,
         "lru",
+    ),
+    Option(
+        "disk-high-watermark",
+        "Percent of the file system in use, whoever uses it, from which unused models go and "
+        "nothing is fetched; 100: never. Default: 80, and 100 on a disk of its own.",
+        number_from(2, _WHOLE_DISK),
+    ),
+    Option(
+        "disk-low-watermark",
+        "Percent in use at which that ends; default: 5 below the high one.",
+        number_from(1, _WHOLE_DISK - 1),
+    ),
+    Option(
+        "min-residency",
+        "How long a model goes after all others that may go, counted from its arrival.",
+        parse_duration,
+        "10m",
+    ),
+    Option(
+        "input-log",
+        "Most bytes of a log of what is decided upon, in the store, for replay; at least 1Mi. "
+        "Default: none is written.",
+        _input_log,
     ),
     Option(
         "host-capacity",
@@ -400,7 +436,7 @@ OPTIONS: Final = (
     ),
     Option(
         "metrics-port",
-        "Port of /metrics, /healthz and /readyz; 0 serves none.",
+        "Port of /metrics, /healthz, /readyz and /decisions; 0 serves none.",
         number_from(0, _HIGHEST_PORT),
         "9404",
     ),

@@ -1,4 +1,4 @@
-"""`modelcache-agent [csi|wait|adopt|get] ...`: one image; each imports only what it needs."""
+"""`modelcache-agent [csi|wait|adopt|get|replay] ...`: each imports only what it needs."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from modelcache_agent.get.program import main as run_get  # noqa: PLC0415
 
             return run_get(given[1:])
+        case ["replay"]:
+            from modelcache_agent.inputs.program import main as run_replay  # noqa: PLC0415
+
+            return run_replay(given[1:])
     from modelcache_agent.__main__ import main as run_agent  # noqa: PLC0415
 
     return run_agent(given)

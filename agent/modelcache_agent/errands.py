@@ -91,7 +91,7 @@ class Errands:
         if running is None or running.flight.state is not EntryState.DOWNLOADING:
             return
         await self.cancel(uid)
-        _log.info("paused uid=%s: a pod waits for another model", uid)
+        _log.info("paused uid=%s", uid)
 
     async def drop_partial(self, uid: str) -> None:
         """Delete unfinished files and what the engine remembers of them."""

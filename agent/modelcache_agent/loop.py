@@ -29,11 +29,14 @@ from modelcache_agent.decide.volumes import (
     make_volume_views,
     make_wishes,
 )
+from modelcache_agent.decide.watermarks import NO_WATERMARKS, Watermarks
 from modelcache_agent.host_keeper import HostKeeper
+from modelcache_agent.inputs.log import InputLog
 from modelcache_agent.memory import Memory, make_ledger, make_world
 from modelcache_agent.ports.clock import Clock
 from modelcache_agent.ports.cluster import CacheNodeView, Cluster
 from modelcache_agent.ports.metrics import Metrics
+from modelcache_agent.pressure import PressureWatch
 from modelcache_agent.socket.server import VolumeSockets
 from modelcache_agent.tiers.disk import DiskStore, Survey
 from modelcache_agent.tiers.errors import describe_error
@@ -61,6 +64,8 @@ class LoopSettings:
 
     `policy` says which contents give way to newcomers.
     `scrub_interval` (seconds): how old the last check of a file may be; None: no age matters.
+    `watermarks` say when the file system is too full; what came less than `min_residency` seconds
+    ago gives way after everything else.
     """
 
     node_uid: str
@@ -70,6 +75,8 @@ class LoopSettings:
     policy: EvictionPolicy
     scrub_interval: float | None = None
     tick_seconds: float = 30.0
+    watermarks: Watermarks = NO_WATERMARKS
+    min_residency: float = 0.0
 
 
 class AgentLoop:
@@ -91,7 +98,10 @@ class AgentLoop:
         host: HostKeeper | None = None,
         find_peer: Callable[[], PeerStatus | None] = lambda: None,
         sockets: VolumeSockets | None = None,
+        inputs: InputLog | None = None,
     ) -> None:
+        self._inputs = inputs
+        self._pressure = PressureWatch(settings.watermarks, store, thread, metrics)
         self._find_peer = find_peer
         self._sockets = sockets
         self._settings = settings
@@ -186,6 +196,7 @@ class AgentLoop:
         self._memory.welcome(survey.adopted)
         ledger = make_ledger(survey, self._memory.fetches, self._settings.capacity_bytes, wanted)
         self._ledger = ledger
+        self._memory.pressure = await self._pressure.look(survey.space)
         if node is None:
             await self._serve(make_wishes(volumes, ()), ())
             self._metrics.observe((), ledger, survey.free_bytes, len(self._labels()))
@@ -226,17 +237,22 @@ class AgentLoop:
             now=self._clock.monotonic(),
             max_models=self._settings.max_models,
             scrub_interval=self._settings.scrub_interval,
+            marks=self._settings.watermarks,
+            min_residency=self._settings.min_residency,
         )
         if self._host is not None:
             self._host_view = await self._host.look(survey, world.mounted)
             world = replace(world, host=self._host_view)
         plan = make_plan(world, self._settings.policy)
         now = self._clock.monotonic()
-        if not plan.must_look_at_use and now < self._look_at:
-            return plan
-        in_use = await self._thread.call(self._store.find_in_use)
-        self._look_at = now + USE_SECONDS
-        return make_plan(replace(world, in_use=in_use), self._settings.policy)
+        if plan.must_look_at_use or now >= self._look_at:
+            in_use = await self._thread.call(self._store.find_in_use)
+            self._look_at = now + USE_SECONDS
+            world = replace(world, in_use=in_use)
+            plan = make_plan(world, self._settings.policy)
+        if self._inputs is not None:
+            await self._thread.call(self._inputs.note_decision, world, plan)
+        return plan
 
     async def _forget_evictions(self, wanted: frozenset[str]) -> None:
         """Marks of entries that are gone do no harm, so a disk that cannot write them may wait."""
@@ -272,6 +288,7 @@ class AgentLoop:
             mounts=count_mounts(self._wishes),
             demands=list_demands(self._wishes),
             peer=self._find_peer(),
+            pressure=self._memory.pressure,
         )
         if status != self._memory.written_status:
             await self._actor.write_status(node.uid, status)

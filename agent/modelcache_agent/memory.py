@@ -14,6 +14,7 @@ from modelcache_agent.decide.pauses import Pause
 from modelcache_agent.decide.scrub import list_in_place
 from modelcache_agent.decide.setbacks import Setback
 from modelcache_agent.decide.volumes import Wish, find_attached, find_mounted
+from modelcache_agent.decide.watermarks import NO_WATERMARKS, Pressure, Watermarks
 from modelcache_agent.decide.world import Flight, World
 from modelcache_agent.ports.cluster import CacheNodeView
 from modelcache_agent.tiers.disk import Survey
@@ -55,6 +56,7 @@ class Memory:
     status_pause: Pause = field(default_factory=Pause)
     busy: set[str] = field(default_factory=set)
     faults: dict[Action, Fault] = field(default_factory=dict)
+    pressure: Pressure | None = None
 
     def count_fetching(self) -> int:
         """Transfers that take a turn: those that wait for others take none."""
@@ -132,7 +134,7 @@ def make_ledger(
     )
 
 
-def make_world(
+def make_world(  # noqa: PLR0913 - what was seen, and the settings that judge it
     memory: Memory,
     survey: Survey,
     ledger: Ledger,
@@ -141,8 +143,11 @@ def make_world(
     now: float,
     max_models: int,
     scrub_interval: float | None = None,
+    marks: Watermarks = NO_WATERMARKS,
+    min_residency: float = 0.0,
 ) -> World:
     """All inputs of a plan, but for which contents are in use."""
+    youngest = survey.seen_at - min_residency
     entries = memory.cache_node.spec.entries if memory.cache_node is not None else ()
     # An atomic list may name a version twice, a status may not: the first one counts.
     distinct = {entry.uid: entry for entry in reversed(entries)}
@@ -153,8 +158,8 @@ def make_world(
         free_bytes=survey.free_bytes,
         now=now,
         flights=tuple(replace(fetch.flight) for fetch in memory.fetches.values()),
-        setbacks=memory.setbacks,
-        faults=memory.faults,
+        setbacks=dict(memory.setbacks),
+        faults=dict(memory.faults),
         evicted=survey.evicted,
         condemned=memory.condemned,
         node_labels=memory.node_labels,
@@ -163,4 +168,7 @@ def make_world(
         max_models=max_models,
         checkups=survey.checkups,
         scrub_interval=scrub_interval,
+        pressure=memory.pressure,
+        kept_free_bytes=marks.kept_free_bytes(survey.space),
+        fresh=frozenset(held.digest for held in survey.held if held.history.arrived > youngest),
     )

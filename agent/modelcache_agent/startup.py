@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Final
 
 from modelcache_agent.config import ConfigError
+from modelcache_agent.decide.watermarks import NO_WATERMARKS, Watermarks
 from modelcache_agent.mounts import describe_missing_disk
 from modelcache_api.quantities import format_bytes
 
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
 _DEFAULT_SHARE: Final = 0.9
+# The kubelet deletes unused images from 85 % on, and evicts pods from 90 % on.
+_DEFAULT_HIGH: Final = 80
+_DEFAULT_GAP: Final = 5
 
 
 def check_store_folder(root: Path, *, require_mountpoint: bool) -> None:
@@ -53,3 +57,26 @@ def choose_capacity(root: Path, wanted_bytes: int | None) -> int:
             f"({format_bytes(size)}): lower it or mount a larger disk"
         )
     return wanted_bytes
+
+
+def choose_watermarks(root: Path, high: int | None, low: int | None) -> Watermarks:
+    """The watermarks of the store's file system.
+
+    Without `high`, 80 % where the kubelet may depend on that file system, and none on a disk of its
+    own, which the capacity bounds already; without `low`, five less.
+
+    Raises:
+        ConfigError: they leave nothing between them.
+    """
+    if high is None and low is None:
+        mountinfo = _MOUNTINFO.read_text("utf-8", "surrogateescape")
+        if describe_missing_disk(mountinfo, root.resolve()) is None:
+            return NO_WATERMARKS
+    high = _DEFAULT_HIGH if high is None else high
+    low = max(1, high - _DEFAULT_GAP) if low is None else low
+    if low >= high:
+        raise ConfigError(
+            f"--disk-low-watermark {low} is not below --disk-high-watermark {high}: pressure "
+            "begins at the high one and ends at the low one"
+        )
+    return Watermarks(high, low)

@@ -135,6 +135,9 @@ class Condition(StrEnum):
     STALLED = "Stalled"
     # Of ModelVersions: the source is what it was when resolved. Unknown while it does not answer.
     SOURCE_CURRENT = "SourceCurrent"
+    # Of CacheNodes, and only while it is true: the store's file system, or one of the kubelet's, is
+    # too full for new copies.
+    DISK_PRESSURE = "DiskPressure"
     # Of CacheNodes, and only while it is true: other nodes got wrong bytes from this one.
     PEER_SUSPECTED = "PeerSuspected"
     # Of ModelCaches with a canary: all of its copies that are wanted are verified.
@@ -258,6 +261,7 @@ class Reason(StrEnum):
     UNSAFE_KEY = "UnsafeKey"
     NEVER_FITS = "NeverFits"
     INSUFFICIENT_SPACE = "InsufficientSpace"
+    DISK_PRESSURE = "DiskPressure"
     WAITING = "Waiting"
     QUEUED = "Queued"
     DOWNLOADING = "Downloading"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from modelcache_kube.errors import AlreadyExists, Expired, KubeError, NotFound
 from modelcache_kube.events import Event, build_event, build_series_patch
-from modelcache_kube.resources import EVENTS, TOKEN_REVIEWS, Resource
+from modelcache_kube.resources import EVENTS, PODS, TOKEN_REVIEWS, Resource
 from modelcache_kube.timestamps import utc_now
 from modelcache_kube.token_review import TokenIdentity, parse_token_review
 from modelcache_kube.transport import APPLY, MERGE_PATCH, RequestHook, Transport
@@ -93,6 +93,16 @@ class KubeClient:
             token = metadata.get("continue")
             if not token:
                 return ObjectList(tuple(items), metadata.get("resourceVersion", ""))
+
+    async def read_from_pod(self, name: str, namespace: str, *, port: int, path: str) -> Object:
+        """What a pod answers to GET on one of its ports, through the API server.
+
+        Raises:
+            Forbidden: `pods/proxy` may not be read in the namespace.
+            ApiUnavailable: the API server cannot reach the pod.
+        """
+        proxy = PODS.path(f"{name}:{port}", namespace, "proxy")
+        return await self._transport.request("GET", proxy + path, verb="get", plural=PODS.plural)
 
     def watch(
         self,

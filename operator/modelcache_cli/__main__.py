@@ -22,6 +22,8 @@ from modelcache_cli.new_version import fetch_new_version
 from modelcache_cli.output import Format, render
 from modelcache_cli.simulate_commands import simulate_app
 from modelcache_cli.verify import describe, find_problem, observe_version
+from modelcache_cli.why import parse_target
+from modelcache_cli.why_answer import explain
 from modelcache_kube import KubeError
 from modelcache_kube.timestamps import utc_now
 from modelcache_operator.decide.world import ObjectKey
@@ -172,6 +174,34 @@ def verify(
         return ""
 
     _run(work())
+
+
+@app.command()
+def why(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[TYPE] NAME", help="modelcache (default), modelversion, node or pod."
+        ),
+    ],
+    namespace: NamespaceOption = None,
+    system_namespace: Annotated[
+        str, typer.Option(help="Where the agents run; for the decisions of a node.")
+    ] = "modelcache-system",
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Say in one line how an object stands, for what cause, and what cures it.
+
+    Of a node also its last 50 decisions: what was evicted, with which score, and for what.
+    """
+    choice = ClusterChoice(kubeconfig, context, namespace)
+
+    async def work() -> str:
+        async with open_cluster(choice) as (kube, chosen):
+            return await explain(kube, parse_target(words, chosen), system_namespace)
+
+    print(_run(work()), end="")
 
 
 def _read(file: Path) -> str:

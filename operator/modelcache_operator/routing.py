@@ -240,12 +240,14 @@ def _placement_traits(node: NodeView | None) -> object:
     if node is None:
         return None
     labels = {k: v for k, v in node.labels.items() if not k.startswith(NODE_LABEL_PREFIX)}
-    return node.uid, labels, node.taints, node.is_unschedulable, node.is_ready, node.is_deleted
+    states = node.is_unschedulable, node.is_ready, node.has_disk_pressure, node.is_deleted
+    return node.uid, labels, node.taints, *states
 
 
 def _node_matters(node: CacheNodeView) -> object:
     """Spec and conditions, and what a condition tells of the entries."""
-    return node.uid, node.spec, node.status.conditions, list_damaged(node)
+    pressure = tuple(tier.pressure for tier in node.status.tiers)
+    return node.uid, node.spec, node.status.conditions, list_damaged(node), pressure
 
 
 def _suspects(node: CacheNodeView | None) -> frozenset[Uid]:

@@ -84,6 +84,15 @@ def test_the_taint_of_fresh_nodes_is_tolerated_even_if_gpu_taints_are_not():
         ),
         pytest.param({"disk": DISK | {"policy": "gdsf"}}, "--disk-policy=gdsf", id="policy"),
         pytest.param({}, "--disk-policy=lru", id="left out, the longest unused goes first"),
+        pytest.param(
+            {"disk": DISK | {"highWatermark": 70}}, "--disk-high-watermark=70", id="pressure begins"
+        ),
+        pytest.param(
+            {"disk": DISK | {"lowWatermark": 60}}, "--disk-low-watermark=60", id="pressure ends"
+        ),
+        pytest.param({"disk": DISK | {"minResidency": "1h"}}, "--min-residency=1h", id="residency"),
+        pytest.param({"disk": DISK | {"inputLog": "64Mi"}}, "--input-log=64Mi", id="input log"),
+        pytest.param({}, "--min-residency=10m", id="left out, newcomers rest for ten minutes"),
         pytest.param({"fetch": {"streams": 16}}, "--streams=16", id="streams"),
         pytest.param({"fetch": {"maxModels": 1}}, "--max-models=1", id="models"),
         pytest.param({"fetch": {"maxBandwidth": "1Gi"}}, "--max-bandwidth=1Gi", id="bandwidth"),
@@ -102,6 +111,10 @@ def test_the_chart_offers_exactly_the_policies_that_agents_know():
     schema = json.loads((CHART / "values.schema.json").read_text())
     disk = schema["$defs"]["profile"]["properties"]["disk"]["properties"]
     assert disk["policy"]["enum"] == list(POLICIES)
+
+
+def test_without_watermarks_the_agent_chooses():
+    assert not [item for item in arguments(agent_pod()) if "watermark" in item]
 
 
 def test_without_a_capacity_the_agent_chooses():

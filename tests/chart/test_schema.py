@@ -39,6 +39,16 @@ REFUSED = [
         profiles(profile(disk={"path": "/d", "capacity": "five"})), "/capacity", id="no quantity"
     ),
     pytest.param(
+        profiles(profile(disk={"path": "/d", "highWatermark": 101})),
+        "/highWatermark",
+        id="over full",
+    ),
+    pytest.param(
+        profiles(profile(disk={"path": "/d", "lowWatermark": 80})),
+        "lowWatermark 80, which is not below its highWatermark 80",
+        id="watermarks the wrong way round",
+    ),
+    pytest.param(
         profiles(profile(disk={"path": "/d", "policy": "random"})),
         "/policy",
         id="a policy of chance",

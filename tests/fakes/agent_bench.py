@@ -16,6 +16,7 @@ from fakes.played_cluster import PlayedCluster
 from fakes.range_server import RangeServer, Served
 from modelcache_agent.agent import Surroundings, running
 from modelcache_agent.config import parse_config
+from modelcache_agent.decide.watermarks import NO_WATERMARKS, Watermarks
 from modelcache_agent.identity import NodeIdentity
 from modelcache_agent.tiers.recovery import open_store
 from modelcache_api.labels import make_node_label_key
@@ -31,6 +32,7 @@ class Bench:
     objects: RangeServer
     cluster: PlayedCluster
     capacity: int = 1 << 30
+    watermarks: Watermarks = NO_WATERMARKS
 
     def offer(self, uid, bodies, **granted) -> GrantedVersion:
         version = GrantedVersion(bodies, etag=hashlib.sha256(uid.encode()).hexdigest(), **granted)
@@ -69,7 +71,8 @@ class Bench:
             {},
         )
         opened = open_store(self.root, node_uid="node-1", step=step)
-        around = Surroundings(config, NodeIdentity("n1", "node-1"), opened.store, self.capacity)
+        identity = NodeIdentity("n1", "node-1")
+        around = Surroundings(config, identity, opened.store, self.capacity, self.watermarks)
         try:
             async with running(around, self.cluster) as tasks:
                 yield tasks

@@ -136,6 +136,9 @@ class Stage:
     async def node_ready(self, name: str) -> tuple[str, str]:
         return _condition(await self.cache_node(name) or {}, "Ready")
 
+    async def disk_pressure(self, name: str) -> tuple[str, str]:
+        return _condition(await self.cache_node(name) or {}, "DiskPressure")
+
     async def copies(self, name: str = "c1") -> str:
         return str((await self.cache(name)).get("status", {}).get("copiesSummary"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -119,6 +120,41 @@ async def test_a_cordon_and_a_drain_take_no_bytes_and_bring_none(stage, tenant):
     assert set(await stage.labels()) == set(held)
     await tenant.patch_node(cold, {"unschedulable": None})
     await stage.until_cached(copies="3/3")
+
+
+async def set_disk_pressure(stage, name: str, status: str) -> None:
+    """As the kubelet writes it; the node controller adds the taint that goes with it."""
+    condition = {"type": "DiskPressure", "status": status, "reason": "Played", "message": "played"}
+    await asyncio.to_thread(
+        stage.cluster.kubectl,
+        *("patch", "node", name, "--subresource=status", "--type=strategic"),
+        *("-p", json.dumps({"status": {"conditions": [condition]}})),
+    )
+
+
+async def test_C54_a_node_under_the_kubelets_disk_pressure_gets_nothing_new_and_keeps_its_own(
+    stage,
+):
+    await stage.apply_version()
+    await stage.apply_cache(copies=2)
+    await stage.until_cached(copies="2/2")
+    held = sorted(await stage.holders())
+    cold = next(name for name in stage.nodes if name not in held)
+    for name in (held[0], cold):
+        await set_disk_pressure(stage, name, "True")
+    for name in (held[0], cold):
+        await stage.until(lambda name=name: stage.disk_pressure(name), ("True", "DiskPressure"))
+    # Whatever taint is tolerated, the condition is not.
+    await stage.apply_cache(copies=3, tolerations=[{"operator": "Exists"}])
+    await stage.until(stage.ready, ("True", "Degraded"))
+    message = next(c for c in (await stage.cache())["status"]["conditions"] if c["type"] == "Ready")
+    assert "DiskPressure: 2 of 3 copies have a node" in message["message"]
+    assert await stage.holders() == set(held)
+    assert set(await stage.labels()) == set(held)
+    for name in (held[0], cold):
+        await set_disk_pressure(stage, name, "False")
+    await stage.until_cached(copies="3/3")
+    await stage.until(lambda: stage.disk_pressure(cold), ("", ""))
 
 
 async def test_no_execute_moves_copies_away_unless_it_is_tolerated(stage, tenant):

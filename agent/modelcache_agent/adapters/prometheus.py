@@ -51,6 +51,7 @@ class PrometheusMetrics:
         self._host_ledger: Ledger | None = None
         self._free_bytes = 0
         self._labels = 0
+        self._is_pressed = False
         self._failures: Counter[str] = Counter()
         self._writes: Counter[tuple[str, ...]] = Counter()
         self._evictions = 0
@@ -69,6 +70,10 @@ class PrometheusMetrics:
         self._ledger = ledger
         self._free_bytes = free_bytes
         self._labels = labels
+
+    def note_pressure(self, *, is_pressed: bool) -> None:
+        """Whether the store's file system is above its watermarks."""
+        self._is_pressed = is_pressed
 
     def observe_host(self, ledger: Ledger | None) -> None:
         """The book of locked memory after one turn; None: the tier is off."""
@@ -136,6 +141,9 @@ class PrometheusMetrics:
         ):
             disk.add_metric([kind], size)
         yield disk
+        pressure = _gauge("disk_pressure", "1 while the file system is above its watermarks.")
+        pressure.add_metric([], int(self._is_pressed))
+        yield pressure
 
     def _collect_host(self) -> Iterator[Metric]:
         if self._host_ledger is None:

@@ -1,4 +1,4 @@
-"""/metrics, /healthz and /readyz on one port."""
+"""/metrics, /healthz, /readyz and /decisions on one port."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
+
+from modelcache_api.decisions import PATH_DECISIONS
 
 
 @asynccontextmanager
@@ -15,6 +17,7 @@ async def serve_status(
     render_metrics: Callable[[], bytes],
     is_alive: Callable[[], bool],
     is_ready: Callable[[], bool],
+    render_decisions: Callable[[], str],
 ) -> AsyncIterator[None]:
     """Serve while the context is open; port 0 serves nothing.
 
@@ -37,7 +40,11 @@ async def serve_status(
     async def readyz(_request: web.Request) -> web.Response:
         return _answer(good=is_ready(), bad="the store is not open yet")
 
+    async def decisions(_request: web.Request) -> web.Response:
+        return web.Response(text=render_decisions(), content_type="application/json")
+
     app.router.add_get("/metrics", metrics)
+    app.router.add_get(PATH_DECISIONS, decisions)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)

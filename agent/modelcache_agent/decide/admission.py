@@ -22,7 +22,8 @@ class Room:
     """The book while a plan is being made.
 
     `leaving` are contents on their way out, whose bytes are coming; `promised_bytes` of those are
-    meant for newcomers that already wait. `unused` may give way to newcomers, `victims` do.
+    meant for newcomers that already wait. `unused` may give way to newcomers, `victims` do; those
+    of `fresh` came so recently that they go last. `kept_free_bytes` are those above the watermark.
     """
 
     ledger: Ledger
@@ -34,11 +35,14 @@ class Room:
     promised_bytes: int = 0
     fell_short: bool = False
     victims: tuple[Victim, ...] = ()
+    fresh: frozenset[str] = frozenset()
+    kept_free_bytes: int = 0
 
     @property
     def now_bytes(self) -> int:
         """What may be promised at once: within the capacity and the file system's free space."""
-        return min(self.ledger.available_bytes, self.free_bytes - self.ledger.reserved_bytes)
+        usable = self.free_bytes - self.kept_free_bytes
+        return min(self.ledger.available_bytes, usable - self.ledger.reserved_bytes)
 
     @property
     def soon_bytes(self) -> int:
@@ -61,7 +65,7 @@ def shed(room: Room) -> Room:
     excess = -(room.ledger.available_bytes + room.ledger.freed_bytes(room.leaving))
     if excess <= 0:
         return room
-    made = _make_room(room, excess, why="the cache holds more than its capacity")
+    made = make_room(room, excess, why="the cache holds more than its capacity")
     return made or replace(room, fell_short=True)
 
 
@@ -72,7 +76,7 @@ def admit(room: Room, entry: EntrySpec, size_bytes: int) -> tuple[Room, EntryVie
     """
     needed = room.ledger.needed_bytes(entry.uid, size_bytes)
     if needed > room.soon_bytes:
-        larger = _make_room(room, needed - room.soon_bytes, why=f"uid={entry.uid} needs room")
+        larger = make_room(room, needed - room.soon_bytes, why=f"uid={entry.uid} needs room")
         if larger is None:
             return replace(room, fell_short=True), _view(
                 entry, EntryState.FAILED, Reason.INSUFFICIENT_SPACE, _arithmetic(room, needed)
@@ -85,7 +89,8 @@ def admit(room: Room, entry: EntrySpec, size_bytes: int) -> tuple[Room, EntryVie
     return replace(room, ledger=room.ledger.reserve(entry.uid, size_bytes)), None
 
 
-def _make_room(room: Room, missing_bytes: int, *, why: str) -> Room | None:
+def make_room(room: Room, missing_bytes: int, *, why: str) -> Room | None:
+    """The room once unused contents leave for it; None if all of them would not do."""
     candidates = tuple(held for held in room.unused if held.digest not in room.leaving)
     chosen = choose_victims(
         candidates,
@@ -93,6 +98,7 @@ def _make_room(room: Room, missing_bytes: int, *, why: str) -> Room | None:
         ledger=room.ledger,
         leaving=room.leaving,
         condemned=room.condemned_before,
+        fresh=room.fresh,
         policy=room.policy,
     )
     if chosen is None:
@@ -109,11 +115,14 @@ def _arithmetic(room: Room, needed: int) -> str:
     book = room.ledger
     evictable = frozenset(held.digest for held in room.unused)
     could_free = book.freed_bytes(evictable | room.leaving)
+    kept = room.kept_free_bytes
+    mark = f", of which {_amount(kept)} stay free above the watermark" if kept else ""
     return (
         f"needs {_amount(needed)}, {_amount(max(0, room.now_bytes))} are free: capacity "
         f"{_amount(book.capacity_bytes)}, used {_amount(book.used_bytes)}, reserved "
         f"{_amount(book.reserved_bytes)}, pending release {_amount(book.pending_release_bytes)}, "
-        f"file system free {_amount(room.free_bytes)}; eviction could free {_amount(could_free)}"
+        f"file system free {_amount(room.free_bytes)}{mark}; "
+        f"eviction could free {_amount(could_free)}"
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.actions import Action, EntryView, Fetch, Propose, Repair, Verify
 from modelcache_agent.decide.admission import Room, admit, describe_never_fits
+from modelcache_agent.decide.relief import refuse_fetch, tell_given_up
 from modelcache_agent.decide.scrub import Stage, describe_damage, is_out_of_place, missing_bytes
 from modelcache_agent.decide.turns import is_demanded
 from modelcache_api.limits import MAX_LABELS_PER_NODE
@@ -49,14 +50,20 @@ def consider(
     if match is not None:
         return _view_held(draft, world, entry, match, setback)
     if flight is not None:
-        return _view_flight(flight)
+        return _view_running(draft, world, flight)
+    if is_given_up(world, entry):
+        return _view_given_up(world, entry)
+    return _view_newcomer(draft, world, entry, setback)
+
+
+def _view_given_up(world: World, entry: EntrySpec) -> EntryView:
     if entry.origin is EntryOrigin.HOLD:
         message = "it has left the spec, and is not fetched again"
-        return EntryView(entry.uid, EntryState.EVICTED, Reason.EVICTED, message)
-    if is_given_up(world, entry):
+    elif world.pressure is not None:
+        return tell_given_up(entry.uid, world.pressure)
+    else:
         message = "evicted to make room; it is not fetched again while it stays assigned"
-        return EntryView(entry.uid, EntryState.EVICTED, Reason.EVICTED, message)
-    return _view_newcomer(draft, world, entry, setback)
+    return EntryView(entry.uid, EntryState.EVICTED, Reason.EVICTED, message)
 
 
 def is_given_up(world: World, entry: EntrySpec) -> bool:
@@ -84,7 +91,7 @@ def refine(
     if match is None:
         return view
     if match.held.digest in condemned:
-        message = "gives way to another version"
+        message = "gives way: its room is needed"
         return EntryView(view.uid, EntryState.EVICTED, Reason.EVICTED, message)
     is_labelled = entry.label_key is None or entry.label_key in labels
     if view.state is EntryState.CACHED and entry.content_digest is not None and not is_labelled:
@@ -117,6 +124,15 @@ def _view_held(
     return EntryView(
         entry.uid, EntryState.VERIFYING, Reason.VERIFYING, message, progress_percent=100
     )
+
+
+def _view_running(draft: Draft, world: World, flight: Flight) -> EntryView:
+    """Under pressure a transfer stops, unless all its bytes are here; what it has is kept."""
+    view = _view_flight(flight)
+    if world.pressure is None or flight.state is not EntryState.DOWNLOADING:
+        return view
+    draft.paused.append(flight.uid)
+    return refuse_fetch(flight.uid, world.pressure, percent=view.progress_percent)
 
 
 def _view_flight(flight: Flight) -> EntryView:
@@ -165,8 +181,8 @@ def _repair(
     if not is_out_of_place(held):
         return EntryState.PENDING, "it goes to quarantine once no label promises it", 0
     if flight is not None:
-        view = _view_flight(flight)
-        return view.state, "it is fetched again", view.progress_percent
+        view = _view_running(draft, world, flight)
+        return view.state, view.message or "it is fetched again", view.progress_percent
     return *_begin_repair(draft, world, entry, held), 0
 
 
@@ -197,6 +213,9 @@ def _begin_repair(
 def _start_or_wait(
     draft: Draft, world: World, entry: EntrySpec, action: Fetch | Repair, size_bytes: int
 ) -> EntryView:
+    if world.pressure is not None:
+        draft.rechecks.append(world.now + SPACE_RECHECK_SECONDS)
+        return refuse_fetch(entry.uid, world.pressure)
     may_displace = bool(draft.yielding) and is_demanded(world, entry)
     if draft.free_slots <= 0 and not may_displace:
         message = f"waits for its turn: {world.max_models} models are fetched at once"

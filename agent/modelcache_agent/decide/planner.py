@@ -36,6 +36,7 @@ from modelcache_agent.decide.host_plan import (
 from modelcache_agent.decide.label_choice import choose_labels
 from modelcache_agent.decide.matching import Match, match_entries
 from modelcache_agent.decide.policies import EvictionPolicy, LeastRecentlyUsed
+from modelcache_agent.decide.relief import relieve
 from modelcache_agent.decide.scrub import choose_scrub, list_isolations
 from modelcache_agent.decide.setbacks import DISCARDING_REASONS
 from modelcache_agent.decide.turns import list_yielding, order_by_turn
@@ -59,6 +60,7 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
     }
     flights = {f.uid: f for f in world.flights if (f.uid, f.source_digest) in wanted}
     room = shed(_survey(world, matches, gone, policy or LeastRecentlyUsed()))
+    room = relieve(room, world.pressure)
     busy = sum(flight.state is not EntryState.PENDING for flight in flights.values())
     draft = Draft(
         room,
@@ -149,6 +151,8 @@ def _survey(
         ),
         leaving=gone,
         condemned_before=world.condemned,
+        fresh=world.fresh,
+        kept_free_bytes=world.kept_free_bytes,
     )
 
 

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from modelcache_agent.decide.actions import EntryView
     from modelcache_agent.decide.host_world import HostView
     from modelcache_agent.decide.ledger import Ledger
+    from modelcache_agent.decide.watermarks import Pressure
 
 _TENTH: Final = 10
 
 
-def make_status(
+def make_status(  # noqa: PLR0913 - one parameter for each part of the status
     views: Sequence[EntryView],
     ledger: Ledger,
     *,
@@ -34,9 +35,10 @@ def make_status(
     mounts: Mapping[str, int] | None = None,
     demands: tuple[CacheKey, ...] = (),
     peer: PeerStatus | None = None,
+    pressure: Pressure | None = None,
 ) -> CacheNodeStatus:
     """The whole status but for the conditions, which are the operator's."""
-    disk = make_disk_status(ledger)
+    disk = make_disk_status(ledger, pressure)
     memory = None if host is None or host.unfit is not None else make_host_status(host.ledger)
     return CacheNodeStatus(
         agent_version=agent_version,
@@ -60,7 +62,7 @@ def strip_foreign_fields(status: CacheNodeStatus) -> CacheNodeStatus:
     return status.model_copy(update={"conditions": (), "entries": entries})
 
 
-def make_disk_status(ledger: Ledger) -> TierStatus:
+def make_disk_status(ledger: Ledger, pressure: Pressure | None = None) -> TierStatus:
     """The disk's book. Bytes of running transfers move in tenths, as their progress does."""
     moved = sum(
         _in_tenths(ledger.partials.get(uid, 0), size) for uid, size in ledger.reservations.items()
@@ -73,6 +75,7 @@ def make_disk_status(ledger: Ledger) -> TierStatus:
         used_bytes=ledger.published_bytes + ledger.quarantined_bytes + resting + moved,
         reserved_bytes=promised - moved,
         pending_release_bytes=ledger.pending_release_bytes,
+        pressure=None if pressure is None else truncate(pressure.message),
     )
 
 

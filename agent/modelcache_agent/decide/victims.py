@@ -20,14 +20,19 @@ def choose_victims(
     leaving: frozenset[str],
     condemned: frozenset[str],
     policy: EvictionPolicy,
+    fresh: frozenset[str] = frozenset(),
 ) -> tuple[Ranked, ...] | None:
     """Whom to evict to free `needed_bytes` beyond what `leaving` frees; None: it is too little.
 
-    Former victims come first, then the policy's order. Victims that turn out redundant are spared,
-    the most valuable first. Nobody is chosen when all together would not do.
+    Former victims come first, then the policy's order; those of `fresh` last, in that order too.
+    Victims that turn out redundant are spared, the most valuable first. Nobody is chosen when all
+    together would not do.
     """
     base = ledger.freed_bytes(leaving)
-    ordered = sorted(policy.rank(candidates), key=lambda r: r.held.digest not in condemned)
+    ordered = sorted(
+        policy.rank(candidates),
+        key=lambda r: (r.held.digest not in condemned, r.held.digest in fresh),
+    )
     chosen: list[Ranked] = []
 
     def frees_enough(victims: Sequence[Ranked]) -> bool:

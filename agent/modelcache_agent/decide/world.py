@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from modelcache_agent.decide.ledger import Blob, Ledger
     from modelcache_agent.decide.scrub import Checkup, Damage
     from modelcache_agent.decide.setbacks import Setback
+    from modelcache_agent.decide.watermarks import Pressure
     from modelcache_api.manifest import ContentDigest
     from modelcache_api.v1alpha1.cache_node import EntrySpec
 
@@ -87,7 +88,9 @@ class World:
     not flap. `in_use` holds contents that a process has open or mapped; None: nobody looked yet.
     `flights` are in the order in which they began. `mounted` holds contents that a live pod's
     volume shows, `attached` the uids of versions that one waits for. `scrub_interval` is in
-    seconds; None: files are not read again without a cause. `host` None: the tier is off.
+    seconds; None: files are not read again without a cause. `pressure` is that of the file system,
+    `kept_free_bytes` what newcomers leave free of it. `fresh` came less than the minimum residency
+    ago. `host` None: the tier is off.
     """
 
     entries: tuple[EntrySpec, ...]
@@ -107,4 +110,7 @@ class World:
     max_models: int = 2
     checkups: tuple[Checkup, ...] = ()
     scrub_interval: float | None = None
+    pressure: Pressure | None = None
+    kept_free_bytes: int = 0
+    fresh: frozenset[str] = frozenset()
     host: HostView | None = None

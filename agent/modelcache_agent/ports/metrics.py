@@ -18,6 +18,10 @@ class Metrics(Protocol):
         """The state after one turn of the loop."""
         ...
 
+    def note_pressure(self, *, is_pressed: bool) -> None:
+        """Whether the store's file system is above its watermarks."""
+        ...
+
     def observe_host(self, ledger: Ledger | None) -> None:
         """The book of locked memory after one turn; None: the tier is off."""
         ...

@@ -17,10 +17,12 @@ from typing import Final
 
 from modelcache_agent.decide.policies.gdsf import find_priority
 from modelcache_agent.decide.scrub import Checkup
+from modelcache_agent.decide.watermarks import Space
 from modelcache_agent.decide.world import Held, Origin
 from modelcache_agent.tiers.blobs import BlobFolder, looks_as_recorded
 from modelcache_agent.tiers.catalog import Catalog, StoredVersion
 from modelcache_agent.tiers.damage import mend_others, refuse_damaged
+from modelcache_agent.tiers.decision_book import DecisionBook
 from modelcache_agent.tiers.durable import (
     allocated_bytes,
     remove_anything,
@@ -56,18 +58,24 @@ Step = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is on the disk now."""
+    """What is on the disk now. `seen_at` is in Unix seconds by the store's clock."""
 
     held: tuple[Held, ...]
     partials: Mapping[str, int]
     quarantined_bytes: int
     quarantined: int
     pending_release_bytes: int
-    free_bytes: int
+    space: Space
+    seen_at: float
     evicted: frozenset[str]
     adopted: Mapping[str, int]
     """Bytes of local trees that were handed over, by the folder's name."""
     checkups: tuple[Checkup, ...] = ()
+
+    @property
+    def free_bytes(self) -> int:
+        """What the file system has left for us."""
+        return self.space.free_bytes
 
 
 class DiskStore:
@@ -92,6 +100,7 @@ class DiskStore:
         self.marks = EvictionMarks(layout.evicted)
         self.scrub_book = ScrubBook(layout.scrub, clock, monotonic)
         self.history = HistoryBook(layout.history, clock)
+        self.decisions = DecisionBook(layout.decisions, clock)
         self._step = step
         self._clock = clock
         self._touched_at = 0.0
@@ -105,14 +114,14 @@ class DiskStore:
             OSError: the disk is broken; it is asked itself now and then, not its cache.
         """
         self._touch_device()
-        space = os.statvfs(self.layout.root)
         return Survey(
             held=tuple(self._look(version) for version in self.catalog),
             partials=self._measure(self.layout.partial),
             quarantined_bytes=self.quarantine.size_bytes(),
             quarantined=self.quarantine.count(),
             pending_release_bytes=self.released.reap(),
-            free_bytes=space.f_bavail * space.f_frsize,
+            space=_measure_space(self.layout.root),
+            seen_at=self._clock(),
             evicted=self.marks.uids,
             adopted=self._measure(self.layout.adopt),
             checkups=self.scrub_book.list_checkups(self.catalog),
@@ -362,6 +371,16 @@ class DiskStore:
         folders = (path for path in folder.iterdir() if path.is_dir())
         sizes = ((path.name, allocated_bytes(path)) for path in folders)
         return {name: max(size, 1) for name, size in sizes}
+
+
+def _measure_space(root: Path) -> Space:
+    found = os.statvfs(root)
+    return Space(
+        total_bytes=found.f_blocks * found.f_frsize,
+        free_bytes=found.f_bavail * found.f_frsize,
+        total_files=found.f_files,
+        free_files=found.f_favail,
+    )
 
 
 def _without(origins: tuple[Origin, ...], origin: Origin) -> tuple[Origin, ...]:

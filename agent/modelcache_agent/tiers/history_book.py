@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from modelcache_agent.decide.history import NOT_MEASURED, History, LoadCost, Past
 from modelcache_agent.tiers.durable import write_atomically
@@ -29,8 +29,21 @@ _SAVE_SECONDS: Final = 600.0
 _SLEW_SECONDS: Final = 60.0
 
 
+class HistoryListener(Protocol):
+    """Hears what is counted, in the thread and order in which it is."""
+
+    def note_attach(self, digest: str) -> None:
+        """A pod's volume shows the content from now on."""
+
+    def note_load(self, digest: str, cost: LoadCost) -> None:
+        """A transfer was measured."""
+
+
 class HistoryBook:
-    """One thread uses it. What cannot be written now is written later, and still holds here."""
+    """One thread uses it. What cannot be written now is written later, and still holds here.
+
+    `listener` hears what is counted, if there is one.
+    """
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
         self._path = path
@@ -41,6 +54,7 @@ class HistoryBook:
         self._average: LoadCost | None = None
         self._is_changed = False
         self._saved_at = clock()
+        self.listener: HistoryListener | None = None
 
     def load(self) -> None:
         """Read what an earlier process wrote."""
@@ -76,6 +90,8 @@ class HistoryBook:
         """A pod's volume shows the content from now on."""
         self._turn += 1
         self._put(digest, self._past(digest).attach(self._clock(), self._turn, self._inflation))
+        if self.listener is not None:
+            self.listener.note_attach(digest)
 
     def note_running(self, digests: Iterable[ContentDigest]) -> None:
         """Pods show these contents now."""
@@ -88,6 +104,8 @@ class HistoryBook:
         self._average = cost.blend(self._average)
         past = self._past(digest)
         self._put(digest, replace(past, load=cost.blend(past.load)))
+        if self.listener is not None:
+            self.listener.note_load(digest, cost)
 
     def note_eviction(self, priority: float) -> None:
         """A content of this `gdsf` priority was evicted; what is visited from now on is above."""

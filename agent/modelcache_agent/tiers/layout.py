@@ -18,7 +18,7 @@ TOLERATED: Final = frozenset({"lost+found"})
 # Of the test whether file leases work here.
 _PROBE: Final = re.compile(r"use-probe-[0-9]+")
 _ROOT_FILES: Final = frozenset(
-    {"store.json", "evicted.json", "scrub.json", "history.json", "host.json"}
+    {"store.json", "evicted.json", "scrub.json", "history.json", "decisions.json", "host.json"}
 )
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _BLOB: Final = re.compile(r"([0-9a-f]{64})(?:\.[1-9][0-9]{0,4})?")
@@ -55,6 +55,16 @@ class StoreLayout:
     def history(self) -> Path:
         """How often pods attached each content, and how long its transfers took."""
         return self.root / "history.json"
+
+    @property
+    def decisions(self) -> Path:
+        """The last decisions, with their reasons."""
+        return self.root / "decisions.json"
+
+    @property
+    def inputs(self) -> Path:
+        """The input log, if one is written."""
+        return self.root / "inputs"
 
     @property
     def host(self) -> Path:
@@ -119,13 +129,14 @@ class StoreLayout:
             self.quarantine,
             self.pods,
             self.adopt,
+            self.inputs,
         )
 
     @property
     def known_names(self) -> frozenset[str]:
         """What belongs directly below the root."""
         files = {path.name for path in (self.lock, self.about, self.evicted, self.scrub)}
-        files |= {self.history.name, self.host.name}
+        files |= {self.history.name, self.decisions.name, self.host.name}
         return frozenset(files | {path.name for path in self.folders} | TOLERATED) - {"sha256"}
 
     def version(self, hex_digest: str) -> Path:

@@ -142,6 +142,7 @@ class _Repair:
         self._sweep_root()
         self._store.scrub_book.load()
         self._store.history.load()
+        self._store.decisions.load()
         for record in self._read_records():
             self._adopt(record)
         self._sweep_versions()

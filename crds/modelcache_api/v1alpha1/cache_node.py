@@ -143,6 +143,13 @@ class TierStatus(ApiModel):
     pending_release_bytes: Annotated[
         ByteCount, Field(description="Bytes given up that readers still hold open.")
     ] = 0
+    pressure: Annotated[
+        str | None,
+        Field(
+            max_length=MAX_MESSAGE_LENGTH,
+            description="Why nothing is fetched now; absent while there is room by the watermarks.",
+        ),
+    ] = None
 
 
 class CacheKey(ApiModel):

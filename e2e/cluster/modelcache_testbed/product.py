@@ -32,6 +32,7 @@ TEAM = "search"
 LABEL_PREFIX = "cache.modelcache.io/"
 AGENTS = "app.kubernetes.io/component=agent"
 OPERATORS = "app.kubernetes.io/component=operator"
+VALUES = Path(__file__).parents[1] / "values.yaml"
 _HASH = "cd $MODELCACHE_PATH && find . -type f -exec sha256sum {} +"
 _METRIC = re.compile(r"^(\w+?)(?:\{.*\})? ([0-9.e+]+)$", re.MULTILINE)
 
@@ -126,6 +127,7 @@ class Product:
             "KUBECONFIG": str(self.cluster.kubeconfig),
             "MODEL": str(self.model),
             "PORT": str(self.store_port),
+            "VALUES": str(VALUES),
         }
 
     def helm(self, *arguments: str) -> str:

@@ -180,6 +180,8 @@ class System:
             f"--operator-ca-file={self.authority_file}",
             f"--grant-token-file={credentials.grant_token_file}",
             "--metrics-port=0",
+            # How full this machine's disk is, is none of its business.
+            "--disk-high-watermark=100",
             "--peers=true",
             "--peer-address=127.0.0.1",
             "--peer-port=0",

@@ -107,7 +107,7 @@ def _parse_cache_node(raw: Raw, key: ObjectKey, uid: Uid) -> CacheNodeView:
 def _parse_node(raw: Raw, key: ObjectKey, uid: Uid) -> NodeView:
     metadata, spec = raw["metadata"], raw.get("spec") or {}
     conditions = (raw.get("status") or {}).get("conditions") or ()
-    ready = next((c.get("status") for c in conditions if c.get("type") == "Ready"), None)
+    states = {c.get("type"): c.get("status") for c in conditions}
     taints = (
         TaintView(taint.get("key") or "", taint.get("value") or "", taint.get("effect") or "")
         for taint in spec.get("taints") or ()
@@ -118,7 +118,8 @@ def _parse_node(raw: Raw, key: ObjectKey, uid: Uid) -> NodeView:
         labels=dict(metadata.get("labels") or {}),
         taints=tuple(sorted(taints, key=lambda taint: (taint.key, taint.effect))),
         is_unschedulable=bool(spec.get("unschedulable")),
-        is_ready=ready == "True",
+        is_ready=states.get("Ready") == "True",
+        has_disk_pressure=states.get("DiskPressure") == "True",
         is_deleted=_is_deleted(raw),
     )
 

@@ -247,6 +247,9 @@ def _judge_enough(facts: CacheFacts) -> _Outlook | None:
     if tally.failures:
         message = f"{have}; {_describe_failures(tally)}"
         return _Outlook(Reason.DEGRADED, message, is_ready=True, is_moving=moving)
+    if tally.pressed:
+        message = truncate(f"{have}; {_describe_pressed(tally)}")
+        return _Outlook(Reason.DEGRADED, message, is_ready=True, is_moving=moving)
     if facts.shortage is not None:
         message = f"{have}; {facts.shortage.reason}: {facts.shortage.message}"
         return _Outlook(Reason.DEGRADED, message, is_ready=True, is_moving=moving)
@@ -291,6 +294,9 @@ def _judge_too_few(facts: CacheFacts) -> _Outlook:
             is_moving=waits,
             is_stuck=not waits,
         )
+    if tally.pressed:
+        message = truncate(f"{have}; {_describe_pressed(tally)}")
+        return _Outlook(Reason.DISK_PRESSURE, message, is_stuck=True)
     message = f"{have}; {tally.evicted} made room for others: add capacity or lower minReady"
     return _Outlook(Reason.EVICTED, message, is_stuck=True)
 
@@ -301,6 +307,13 @@ def _describe_failures(tally: CopyTally) -> str:
     reason = first.entry.reason if first.entry and first.entry.reason else "TransferFailed"
     count = len(tally.failures)
     return f"{count} failed, first on node {first.node}: {reason}{cause}"
+
+
+def _describe_pressed(tally: CopyTally) -> str:
+    """What was given up, where, and when it comes back, in the words of the first node."""
+    first = tally.pressed[0]
+    why = first.entry.message if first.entry else ""
+    return f"{len(tally.pressed)} under disk pressure, first on node {first.node}: {why}"
 
 
 def _most_common_reason(tally: CopyTally) -> Reason:

@@ -75,6 +75,17 @@ class CopyTally:
         return tuple(copy for copy in self.copies if copy.state is EntryState.FAILED)
 
     @property
+    def pressed(self) -> tuple[Copy, ...]:
+        """Copies that were given up under disk pressure, while it lasts."""
+        return tuple(
+            copy
+            for copy in self.copies
+            if copy.state is EntryState.EVICTED
+            and copy.entry is not None
+            and copy.entry.reason == Reason.DISK_PRESSURE
+        )
+
+    @property
     def furthest(self) -> EntryState | None:
         """The most advanced state of the copies that are on their way, or None."""
         states = {copy.state for copy in self.copies}

@@ -51,8 +51,9 @@ def choose_demands(
     """The copies to hold for the pods' lives, those of the oldest pods first.
 
     They take room that placement has not promised, and nothing else: where that does not do, the
-    youngest go without. Before the agent has told its capacity nothing is known to fit. What has no
-    room in the tier that its ModelCache wants is held on the disk.
+    youngest go without. Before the agent has told its capacity nothing is known to fit, and under
+    disk pressure nothing new comes. What has no room in the tier that its ModelCache wants is held
+    on the disk.
     """
     free = (book.capacity_bytes or 0) - book.pending_release_bytes - book.booked_bytes
     held: set[Uid] = set(book.wanted)
@@ -67,6 +68,8 @@ def choose_demands(
             continue
         uid = Uid(version.uid)
         if uid not in held:
+            if book.has_disk_pressure and not book.has_verified(uid):
+                continue
             if size > free or len(held) >= MAX_LABELS_PER_NODE:
                 continue
             free -= size

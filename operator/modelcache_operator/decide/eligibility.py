@@ -79,13 +79,32 @@ def refuse_match(demand: Demand, book: NodeBook) -> Refusal | None:
 def refuse_new(demand: Demand, book: NodeBook) -> Refusal | None:
     """Why a new copy may not come to a node without displacing another, or None."""
     return refuse_match(demand, book) or _first_refusal(
-        (_agent, _report, _never_fits, _never_fits_tier, _count, _room, _tier_room), demand, book
+        (
+            _agent,
+            _report,
+            _disk_pressure,
+            _never_fits,
+            _never_fits_tier,
+            _count,
+            _room,
+            _tier_room,
+        ),
+        demand,
+        book,
     )
 
 
 def refuse_displacing(demand: Demand, book: NodeBook) -> Refusal | None:
     """Why a new copy may not come to a node even if evictable copies give way, or None."""
-    checks = (_agent, _report, _never_fits, _count, _room_after_eviction, *_TIER_CHECKS)
+    checks = (
+        _agent,
+        _report,
+        _disk_pressure,
+        _never_fits,
+        _count,
+        _room_after_eviction,
+        *_TIER_CHECKS,
+    )
     return refuse_match(demand, book) or _first_refusal(checks, demand, book)
 
 
@@ -158,6 +177,12 @@ def _report(_demand: Demand, book: NodeBook) -> Refusal | None:
     if book.capacity_bytes is not None:
         return None
     return Refusal(Reason.WAITING, "whose agent has not reported its disk yet")
+
+
+def _disk_pressure(demand: Demand, book: NodeBook) -> Refusal | None:
+    if not book.has_disk_pressure or book.has_verified(demand.version):
+        return None
+    return Refusal(Reason.DISK_PRESSURE, "under disk pressure")
 
 
 def _never_fits(demand: Demand, book: NodeBook) -> Refusal | None:

@@ -75,11 +75,11 @@ def node_events(
     """What to tell after a CacheNode's conditions have been written."""
     regarding = Regarding(names.KIND_CACHE_NODE, None, cache_node.name, cache_node.uid)
     was = cache_node.status.conditions
-    suspicion = find_condition(became, Condition.PEER_SUSPECTED)
-    told: tuple[EventNote, ...] = ()
-    if suspicion is not None and find_condition(was, Condition.PEER_SUSPECTED) is None:
-        note = suspicion.message
-        told = (EventNote(regarding, is_warning=True, reason=suspicion.reason, note=note),)
+    told = tuple(
+        EventNote(regarding, is_warning=True, reason=found.reason, note=found.message)
+        for kind in (Condition.DISK_PRESSURE, Condition.PEER_SUSPECTED)
+        if (found := find_condition(became, kind)) is not None and find_condition(was, kind) is None
+    )
     if find_condition(was) is None:
         # A thousand nodes that come up for the first time are no news each.
         return told

@@ -20,7 +20,8 @@ class NodeBook:
     the agent has evicted: it is not fetched again. `evictable` are those of them that the agent
     may give up for a newcomer, `caches` counts the ModelCaches behind them. `capacity_bytes` is
     None until the agent has reported its disk. `faster` are the tiers above the disk that the node
-    has: those that its agent reports with a capacity.
+    has: those that its agent reports with a capacity. `pressure` is why its agent fetches nothing
+    now.
     """
 
     node: NodeView
@@ -33,11 +34,17 @@ class NodeBook:
     booked_bytes: int
     caches: int = 0
     faster: Mapping[Tier, TierRoom] = field(default_factory=dict)
+    pressure: str | None = None
 
     @property
     def name(self) -> NodeName:
         """The node's name."""
         return self.node.name
+
+    @property
+    def has_disk_pressure(self) -> bool:
+        """True if the kubelet or the agent finds the node's disk too full for anything new."""
+        return self.node.has_disk_pressure or self.pressure is not None
 
     @property
     def has_live_agent(self) -> bool:
@@ -115,6 +122,7 @@ def make_node_book(
             for tier in cache_node.status.tiers
             if tier.name is not Tier.DISK and tier.capacity_bytes
         },
+        pressure=disk.pressure if disk else None,
     )
 
 

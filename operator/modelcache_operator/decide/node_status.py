@@ -12,7 +12,7 @@ from modelcache_api.v1alpha1.base import ConditionStatus
 from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.world import CacheNodeView, NodeName, NodeView
 
-OWNED: Final = frozenset({Condition.READY, Condition.PEER_SUSPECTED})
+OWNED: Final = frozenset({Condition.READY, Condition.DISK_PRESSURE, Condition.PEER_SUSPECTED})
 _MOST_NAMED: Final = 3
 
 
@@ -27,10 +27,13 @@ def make_node_conditions(
     liveness: Liveness,
     now: datetime,
     accusers: Iterable[NodeName] = (),
+    *,
+    kubelet_pressed: bool = False,
 ) -> tuple[ConditionStatus, ...]:
     """The conditions that the operator owns. A silent agent is still believed to be alive.
 
-    `accusers` are the nodes that say that this one served them wrong bytes.
+    `accusers` are the nodes that say that this one served them wrong bytes; `kubelet_pressed`: its
+    Node has the condition DiskPressure.
     """
     is_lost = liveness in {Liveness.LOST, Liveness.ABSENT}
     if is_lost:
@@ -43,6 +46,9 @@ def make_node_conditions(
             Condition.READY, not is_lost, Reason.AGENT_ALIVE, "the agent renews its Lease"
         )
     verdicts = [verdict]
+    if pressed := _describe_pressure(cache_node, kubelet_pressed=kubelet_pressed):
+        kind, reason = Condition.DISK_PRESSURE, Reason.DISK_PRESSURE
+        verdicts.append(Verdict(kind, status=True, reason=reason, message=pressed))
     if names := sorted(set(accusers) - {cache_node.name}):
         message = f"served wrong bytes to {_enumerate(names)}: check the node's disk and memory"
         kind, reason = Condition.PEER_SUSPECTED, Reason.PEER_SUSPECTED
@@ -64,6 +70,17 @@ def _describe_damaged(cache_node: CacheNodeView) -> str:
     return (
         f"files of {len(damaged)} of {len(entries)} models were damaged on the node's disk, first "
         f"those of ModelVersion uid {damaged[0]}: see its entry in status, and check the disk"
+    )
+
+
+def _describe_pressure(cache_node: CacheNodeView, *, kubelet_pressed: bool) -> str:
+    """The agent's own words first: they have the arithmetic."""
+    told = next((tier.pressure for tier in cache_node.status.tiers if tier.pressure), "")
+    if told or not kubelet_pressed:
+        return told
+    return (
+        "the kubelet says DiskPressure of the Node: no new copies come here until it is over; free "
+        "space on the node's disk"
     )
 
 

@@ -17,6 +17,7 @@ _MAX_PHRASES: Final = 4
 _PRECEDENCE: Final = (
     Reason.WAITING,
     Reason.INSUFFICIENT_SPACE,
+    Reason.DISK_PRESSURE,
     Reason.TOO_MANY_MODELS,
     Reason.NEVER_FITS,
     Reason.NODE_LOST,
@@ -27,6 +28,7 @@ _OF_ROOM: Final = frozenset({Reason.INSUFFICIENT_SPACE, Reason.NEVER_FITS})
 _CURES: Final = {
     Reason.WAITING: "it ends by itself when the agents have reported",
     Reason.INSUFFICIENT_SPACE: "free space, delete a ModelCache, lower copies or add nodes",
+    Reason.DISK_PRESSURE: "free space on these nodes; copies follow when the pressure is over",
     Reason.TOO_MANY_MODELS: "spread the models over more nodes",
     Reason.NEVER_FITS: "give nodes more capacity, select other nodes or leave files out",
     Reason.NODE_LOST: "check these nodes and their agents' pods",

@@ -79,6 +79,7 @@ class NodeView:
     taints: tuple[TaintView, ...] = ()
     is_unschedulable: bool = False
     is_ready: bool = True
+    has_disk_pressure: bool = False
     is_deleted: bool = False
 
 

@@ -132,7 +132,14 @@ class NodeReconciler:
         if cache_node is None:
             return
         accusers = (node.name for node in self.world.accusers_of(Uid(cache_node.spec.node_uid)))
-        conditions = make_node_conditions(cache_node, liveness, self.clock.now(), accusers)
+        node = self.world.node(name)
+        conditions = make_node_conditions(
+            cache_node,
+            liveness,
+            self.clock.now(),
+            accusers,
+            kubelet_pressed=node is not None and node.has_disk_pressure,
+        )
         if await self.writer.put_node_conditions(cache_node, conditions):
             self.events.publish(node_events(cache_node, conditions))
 

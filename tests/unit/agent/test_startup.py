@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from modelcache_agent.config import ConfigError
-from modelcache_agent.startup import check_store_folder, choose_capacity
+from modelcache_agent.decide.watermarks import NO_WATERMARKS, Watermarks
+from modelcache_agent.startup import check_store_folder, choose_capacity, choose_watermarks
 
 
 def test_a_missing_folder(tmp_path):
@@ -44,6 +45,28 @@ def test_the_capacity_is_checked_against_the_file_system(tmp_path):
         choose_capacity(tmp_path, 1 << 60)
     space = os.statvfs(tmp_path)
     assert choose_capacity(tmp_path, None) == int(space.f_blocks * space.f_frsize * 0.9)
+
+
+def test_C54_the_watermark_of_a_shared_disk_lies_below_the_kubelets_85_percent(tmp_path):
+    if tmp_path.stat().st_dev != Path("/").stat().st_dev:
+        pytest.skip("the temporary folder lies on a disk of its own")
+    assert choose_watermarks(tmp_path, None, None) == Watermarks(80, 75)
+    assert choose_watermarks(tmp_path, 70, None) == Watermarks(70, 65)
+    assert choose_watermarks(tmp_path, None, 50) == Watermarks(80, 50)
+    assert choose_watermarks(tmp_path, 100, None).is_off
+
+
+def test_a_disk_of_its_own_is_bounded_by_the_capacity_alone():
+    own = Path("/dev/shm")
+    if not own.is_mount():
+        pytest.skip("there is no file system of its own at /dev/shm")
+    assert choose_watermarks(own, None, None) == NO_WATERMARKS
+    assert choose_watermarks(own, 80, None) == Watermarks(80, 75)
+
+
+def test_watermarks_that_leave_nothing_between_them_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"--disk-low-watermark 80 is not below .* 80: pressure"):
+        choose_watermarks(tmp_path, 80, 80)
 
 
 def run_agent(*arguments):

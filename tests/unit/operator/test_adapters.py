@@ -171,6 +171,13 @@ class TestParsing:
         assert first.view == second.view
         assert first.version < second.version
         assert first.view.is_ready
+        assert not first.view.has_disk_pressure
+
+    @pytest.mark.parametrize("status", ["True", "False", "Unknown"])
+    def test_C54_the_kubelets_disk_pressure_is_seen(self, status):
+        conditions = [{"type": "DiskPressure", "status": status}]
+        raw = {"metadata": {"name": "n1", "uid": "u"}, "status": {"conditions": conditions}}
+        assert parse_object(NODES, raw).view.has_disk_pressure is (status == "True")
 
     def test_what_breaks_the_schema_is_there_and_unreadable(self):
         raw = {"metadata": {"name": "c", "namespace": "n", "uid": "u"}, "spec": {}}

@@ -52,6 +52,16 @@ volumes:
   - --host-capacity={{ .profile.host.capacity }}
   {{- end }}
   - --disk-policy={{ .profile.disk.policy | default "lru" }}
+  {{- with .profile.disk.highWatermark }}
+  - --disk-high-watermark={{ int . }}
+  {{- end }}
+  {{- with .profile.disk.lowWatermark }}
+  - --disk-low-watermark={{ int . }}
+  {{- end }}
+  {{- with .profile.disk.inputLog }}
+  - --input-log={{ . }}
+  {{- end }}
+  - --min-residency={{ .profile.disk.minResidency | default "10m" }}
   - --require-mountpoint={{ .profile.disk.requireMountpoint | default false }}
   - --operator-url=https://modelcache-operator.{{ .root.Release.Namespace }}.svc
   - --operator-ca-file=/etc/modelcache/operator-ca/ca.crt

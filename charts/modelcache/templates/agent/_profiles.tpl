@@ -6,6 +6,10 @@
 {{- fail (printf "agent.profiles: two profiles are named %q: rename one" $profile.name) }}
 {{- end }}
 {{- $names = append $names $profile.name }}
+{{- $high := $profile.disk.highWatermark | default 80 | int }}
+{{- if and $profile.disk.lowWatermark (ge (int $profile.disk.lowWatermark) $high) }}
+{{- fail (printf "agent.profiles: %q has disk.lowWatermark %d, which is not below its highWatermark %d: pressure begins at the high one and ends at the low one" $profile.name (int $profile.disk.lowWatermark) $high) }}
+{{- end }}
 {{- range $other := slice $.Values.agent.profiles 0 $index }}
 {{- if not (include "modelcache.areApart" (dict "one" $profile "other" $other)) }}
 {{- fail (printf "agent.profiles: a node may match both %q and %q: give one key of nodeSelector another value in each, or let one exclude with excludeNodes what the other selects" $other.name $profile.name) }}

@@ -27,6 +27,23 @@ DOWNLOADING, VERIFYING = EntryState.DOWNLOADING, EntryState.VERIFYING
 PENDING, EVICTED = EntryState.PENDING, EntryState.EVICTED
 
 
+def pressed_facts(*others, min_ready=1):
+    """The last copy was given up under disk pressure."""
+    entry = make_entry(
+        state=EVICTED, reason=Reason.DISK_PRESSURE, message="given up: it comes back when"
+    )
+    books = make_books(
+        *(
+            make_book(f"n{number}", entries=[make_entry(state=state)])
+            for number, state in enumerate(others)
+        ),
+        make_book("n9", entries=[entry]),
+    )
+    cache = make_cache(copies=len(books), min_ready=min_ready)
+    tally = tally_copies(Uid("v1"), list(books), len(books), books)
+    return CacheFacts(cache, make_version(), tally, None)
+
+
 def facts(states, *, copies=None, min_ready=1, version="resolved", shortage=None, **cache):
     """`states` are the states of the copies on n0, n1, ...; None where nothing is reported."""
     wanted = len(states) if copies is None else copies
@@ -108,6 +125,16 @@ UNREPORTED = Shortage(Reason.WAITING, "agents have not reported")
             facts([EVICTED, EVICTED]),
             (False, False, True, Reason.EVICTED),
             id="all have made room",
+        ),
+        pytest.param(
+            pressed_facts(CACHED),
+            (True, False, False, Reason.DEGRADED),
+            id="C54: enough are verified, one was given up under disk pressure",
+        ),
+        pytest.param(
+            pressed_facts(),
+            (False, False, True, Reason.DISK_PRESSURE),
+            id="C54: all were given up under disk pressure",
         ),
         pytest.param(
             facts([CACHED, VERIFYING], min_ready=2),
@@ -405,3 +432,9 @@ def test_ready_counts_verified_copies_and_the_message_says_how_many_are_in_the_t
 def test_on_disk_every_verified_copy_is_in_the_tier():
     copies = make_cache_status(facts([CACHED, CACHED, PENDING]), NOW).copies
     assert copies.in_tier == copies.ready == 2
+
+
+def test_C54_degraded_says_what_was_given_up_and_when_it_comes_back():
+    status = make_cache_status(pressed_facts(CACHED), NOW)
+    ready = next(c for c in status.conditions if c.type == Condition.READY)
+    assert "1 under disk pressure, first on node n9: given up: it comes back when" in ready.message

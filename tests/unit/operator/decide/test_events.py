@@ -102,3 +102,11 @@ def test_a_suspected_node_is_told_of_once_however_many_suspect_it():
     again = suspected.model_copy(update={"message": "served wrong bytes to n2, n3"})
     assert node_events(make_cache_node("n1", conditions=[alive, suspected]), (alive, again)) == ()
     assert len(node_events(make_cache_node("n1"), (alive, suspected))) == 1, "a new one as well"
+
+
+def test_C54_disk_pressure_is_told_once_when_it_begins():
+    pressed = make_condition(Reason.DISK_PRESSURE, kind=Condition.DISK_PRESSURE, message="92 %")
+    alive = make_condition(Reason.AGENT_ALIVE)
+    (note,) = node_events(make_cache_node("n1", conditions=[alive]), (alive, pressed))
+    assert (note.reason, note.is_warning, note.note) == ("DiskPressure", True, "92 %")
+    assert node_events(make_cache_node("n1", conditions=[alive, pressed]), (alive, pressed)) == ()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from builders import EARLIER, NOW, make_cache_node, make_condition, make_entry, make_node
@@ -44,6 +46,27 @@ def test_conditions_of_others_are_left_to_them_and_times_are_kept():
     (condition,) = make_node_conditions(make_cache_node(conditions=seen), Liveness.ALIVE, NOW)
     assert condition.type == Condition.READY
     assert condition.last_transition_time == EARLIER
+
+
+@pytest.mark.parametrize(
+    ("pressure", "kubelet_pressed", "said"),
+    [
+        pytest.param(None, False, None, id="none"),
+        pytest.param("92 % are used", False, "92 % are used", id="the agent's watermark"),
+        pytest.param("92 % are used", True, "92 % are used", id="both: the arithmetic"),
+        pytest.param(None, True, "the kubelet says DiskPressure", id="the Node's own condition"),
+    ],
+)
+def test_C54_disk_pressure_is_a_condition_of_its_own_while_it_lasts(
+    pressure, kubelet_pressed, said
+):
+    node = make_cache_node(capacity=100)
+    tiers = tuple(t.model_copy(update={"pressure": pressure}) for t in node.status.tiers)
+    node = replace(node, status=node.status.model_copy(update={"tiers": tiers}))
+    found = make_node_conditions(node, Liveness.ALIVE, NOW, kubelet_pressed=kubelet_pressed)
+    told = [c for c in found if c.type == Condition.DISK_PRESSURE]
+    assert [c.status for c in told] == (["True"] if said else [])
+    assert not said or told[0].message.startswith(said)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from builders import (
@@ -122,6 +124,24 @@ def test_nodes_that_pods_cannot_use_get_no_new_copy_and_the_reason_says_why(book
     assert not plan.nodes
     assert plan.shortage.reason is Reason.NO_ELIGIBLE_NODE
     assert phrase in plan.shortage.message
+
+
+@pytest.mark.parametrize(
+    "book",
+    [
+        pytest.param(
+            make_book("n9", node=make_node("n9", has_disk_pressure=True)), id="the kubelet's"
+        ),
+        pytest.param(replace(make_book("n9"), pressure="92 % are used"), id="the agent's"),
+    ],
+)
+def test_C54_a_node_under_disk_pressure_gets_nothing_new_and_keeps_what_it_has(book):
+    plan = place(CACHE, make_demand(copies=1), (), make_books(book))
+    assert not plan.nodes
+    assert plan.shortage.reason is Reason.DISK_PRESSURE
+    assert "1 under disk pressure" in plan.shortage.message
+    assert "copies follow when the pressure is over" in plan.shortage.message
+    assert place(CACHE, make_demand(copies=1), ["n9"], make_books(book)).nodes == {"n9"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""What the agent's decisions were made of, written down so that they can be made again."""

@@ -1,0 +1,241 @@
+"""`kubectl modelcache why`: one line with cause and cure, and a node's decisions."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import digest
+from modelcache_api.decisions import Decision, DecisionKind, Decisions
+from modelcache_api.names import GATE_PLACEMENT, LABEL_CACHE
+from modelcache_cli.errors import CliError
+from modelcache_cli.why import Target, TargetKind, parse_target
+from modelcache_cli.why_answer import explain
+from modelcache_kube import Forbidden
+from modelcache_kube.client import ObjectList
+
+SYSTEM = "modelcache-system"
+
+
+class Kube:
+    """Stands in for the client: objects by plural and name, one agent's pod."""
+
+    def __init__(self, decisions=(), **objects) -> None:
+        self.objects = objects
+        self.decisions = decisions
+        self.asked = []
+
+    async def get(self, resource, name, namespace=None):
+        return self.objects.get(resource.plural, {}).get(name)
+
+    async def list(self, resource, namespace=None, **_selectors):
+        if resource.plural == "pods":
+            agent = {"metadata": {"name": "agent-x"}, "status": {"phase": "Running"}}
+            return ObjectList((agent,), "1")
+        return ObjectList(tuple(self.objects.get(resource.plural, {}).values()), "1")
+
+    async def read_from_pod(self, name, namespace, *, port, path):
+        self.asked.append((name, namespace, port, path))
+        if isinstance(self.decisions, Exception):
+            raise self.decisions
+        return Decisions(decisions=self.decisions).model_dump(mode="json", by_alias=True)
+
+
+def condition(kind, status="True", reason="Cached", message=""):
+    at = "2026-01-01T00:00:00Z"
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": at,
+    }
+
+
+def having(*conditions, **status):
+    return {"status": {"conditions": list(conditions), **status}}
+
+
+async def ask(kube, *words):
+    return await explain(kube, parse_target(words, "search"), SYSTEM)
+
+
+@pytest.mark.parametrize(
+    ("words", "target"),
+    [
+        (["m"], Target(TargetKind.CACHE, "m", "search")),
+        (["mver/m"], Target(TargetKind.VERSION, "m", "search")),
+        (["node", "n1"], Target(TargetKind.NODE, "n1", None)),
+        (["CacheNode/n1"], Target(TargetKind.NODE, "n1", None)),
+        (["pods", "p"], Target(TargetKind.POD, "p", "search")),
+    ],
+)
+def test_objects_are_named_as_for_kubectl(words, target):
+    assert parse_target(words, "search") == target
+
+
+@pytest.mark.parametrize(("words", "said"), [(["svc/x"], "not one of"), (["a"] * 3, "one object")])
+def test_what_is_no_object_of_ours_is_refused(words, said):
+    with pytest.raises(CliError, match=said):
+        parse_target(words, "search")
+
+
+async def test_what_does_not_exist_is_said_with_the_cure():
+    with pytest.raises(CliError, match=r"no modelcache search/m: `kubectl get modelcaches --all"):
+        await ask(Kube(), "m")
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        pytest.param(
+            having(condition("Ready", reason="Cached", message="2 verified copies")),
+            "modelcache search/m: Cached: 2 verified copies\n",
+            id="all is well: no cure",
+        ),
+        pytest.param(
+            having(
+                condition(
+                    "Ready", reason="Degraded", message="1 of 2; 1 failed: DiskPressure: full"
+                )
+            ),
+            "modelcache search/m: Degraded: 1 of 2; 1 failed: DiskPressure: full; cure: free space "
+            "on the node's disk, or give the cache a disk of its own\n",
+            id="the cure of the inner cause",
+        ),
+        pytest.param(
+            {},
+            "modelcache search/m: Resolving: the operator has not looked at it yet; cure: check "
+            "that the operator runs\n",
+            id="nobody has looked at it",
+        ),
+    ],
+)
+async def test_a_model_cache_is_explained_in_one_line(found, line):
+    assert await ask(Kube(modelcaches={"m": found}), "m") == line
+
+
+async def test_a_version_whose_source_is_gone_says_so_although_it_is_ready():
+    gone = condition("SourceCurrent", "False", "SourceGone", "404")
+    told = await ask(
+        Kube(modelversions={"m": having(condition("Ready", reason="Resolved"), gone)}), "mver/m"
+    )
+    assert told.startswith("modelversion search/m: SourceGone: 404; cure: restore")
+
+
+EVICTED = Decision(
+    at=0,
+    kind=DecisionKind.EVICTED,
+    cause="uid=u2 needs room",
+    digest=digest("c"),
+    uids=("u1",),
+    size_bytes=1 << 30,
+    policy="value",
+    score=3.08414e-10,
+    inputs="attaches=0.420",
+)
+BEGAN = Decision(at=60, kind=DecisionKind.PRESSURE_BEGAN, cause="92 % are used")
+ALIVE = condition("Ready", reason="AgentAlive", message="the agent renews its Lease")
+
+
+async def test_a_node_tells_what_went_with_which_score_and_for_what():
+    versions = {
+        name: {"metadata": {"name": name, "namespace": "search", "uid": uid}}
+        for name, uid in (("old", "u1"), ("new", "u2"))
+    }
+    evicted = (
+        f"1970-01-01T00:00:00Z Evicted: search/old (1Gi, {digest('c')}) policy=value "
+        "score=3.08414e-10 attaches=0.420: search/new needs room"
+    )
+    kube = Kube((BEGAN, EVICTED), cachenodes={"n1": having(ALIVE)}, modelversions=versions)
+    assert (await ask(kube, "node/n1")).splitlines() == [
+        "node n1: AgentAlive",
+        "1970-01-01T00:01:00Z PressureBegan: 92 % are used",
+        evicted,
+    ]
+    assert kube.asked == [("agent-x", SYSTEM, 9404, "/decisions")]
+
+
+async def test_a_node_under_pressure_and_one_with_a_failure_say_so():
+    pressed = having(ALIVE, condition("DiskPressure", reason="DiskPressure", message="92 %"))
+    failed = having(
+        ALIVE,
+        entries=[{"uid": "u1", "state": "Failed", "reason": "AuthFailed", "message": "403"}] * 2,
+    )
+    kube = Kube(cachenodes={"n1": pressed, "n2": failed})
+    assert (await ask(kube, "node/n1")).startswith("node n1: DiskPressure: 92 %; cure: free space")
+    assert (await ask(kube, "node/n2")).startswith(
+        "node n2: AuthFailed: ModelVersion uid u1: 403 (1 more failed); cure: correct the Secret"
+    )
+
+
+async def test_who_may_not_read_from_agents_still_gets_the_line_and_learns_what_is_missing():
+    kube = Kube(Forbidden("no"), cachenodes={"n1": having(ALIVE)})
+    line, note = (await ask(kube, "node/n1")).splitlines()
+    assert line == "node n1: AgentAlive"
+    assert "Role modelcache-why there allows it" in note
+
+
+def a_pod(*, gated=False, node=None, labels=None, conditions=()):
+    spec = {"schedulingGates": [{"name": GATE_PLACEMENT}]} if gated else {}
+    if node:
+        spec["nodeName"] = node
+    labels = {LABEL_CACHE: "m"} if labels is None else labels
+    return {"metadata": {"labels": labels}, "spec": spec, "status": {"conditions": conditions}}
+
+
+def a_node(state="Downloading", reason="Downloading", message="", percent=40):
+    entry = {
+        "uid": "u1",
+        "state": state,
+        "reason": reason,
+        "message": message,
+        "progressPercent": percent,
+    }
+    return {
+        "spec": {
+            "nodeUid": "n",
+            "caches": [{"namespace": "search", "name": "m", "stableUid": "u1"}],
+        },
+        "status": {"entries": [entry]},
+    }
+
+
+UNSCHEDULED = {"type": "PodScheduled", "reason": "Unschedulable", "message": "0/3 nodes: full"}
+
+
+@pytest.mark.parametrize(
+    ("pod", "node", "said"),
+    [
+        pytest.param(a_pod(gated=True), None, "Waiting: it is held back until", id="gated"),
+        pytest.param(
+            a_pod(conditions=[UNSCHEDULED]), None, "Unschedulable: 0/3 nodes: full", id="no node"
+        ),
+        pytest.param(a_pod(node="n1"), None, "NoAgent: the pod's node has no", id="no agent"),
+        pytest.param(
+            a_pod(node="n1"), a_node(), "Downloading: on the pod's node: 40% of", id="on its way"
+        ),
+        pytest.param(
+            a_pod(node="n1"),
+            a_node("Failed", "DiskPressure", "92 % are used"),
+            "DiskPressure: on the pod's node: 92 % are used; cure: free space",
+            id="C54 refused under pressure",
+        ),
+        pytest.param(
+            a_pod(node="n1"),
+            {"spec": {"nodeUid": "n"}},
+            "Cached: 1 verified copy",
+            id="not assigned there yet: how the ModelCache stands",
+        ),
+    ],
+)
+async def test_a_pod_says_for_what_it_waits(pod, node, said):
+    cache = having(condition("Ready", message="1 verified copy"))
+    kube = Kube(pods={"p": pod}, modelcaches={"m": cache}, cachenodes={"n1": node})
+    assert (await ask(kube, "pod/p")).startswith(f"pod search/p: {said}")
+
+
+async def test_a_pod_with_a_name_that_stands_for_nothing_and_one_without_our_label():
+    kube = Kube(pods={"p": a_pod(), "other": a_pod(labels={})})
+    assert (await ask(kube, "pod/p")).startswith("pod search/p: ModelCacheNotFound: there is no")
+    with pytest.raises(CliError, match=r"has no label modelcache\.io/cache"):
+        await ask(kube, "pod/other")
