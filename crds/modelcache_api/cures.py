@@ -90,6 +90,24 @@ CURES: Final[Mapping[Reason, str]] = {
     Reason.PROMOTED: NOTHING,
     Reason.HELD: NOTHING,
     Reason.HOLD_ENDED: NOTHING,
+    Reason.ROUTE_WEIGHTS_SET: NOTHING,
+    Reason.ROUTE_PENDING: _ENDS,
+    Reason.ROUTES_NOT_ENABLED: "ask the administrator for rollouts.httpRoutes in the chart",
+    Reason.GATEWAY_API_MISSING: "install the Gateway API's CRDs, or remove rollout.httpRouteRef",
+    Reason.ROUTE_NOT_FOUND: "create the HTTPRoute, or correct rollout.httpRouteRef.name",
+    Reason.ROUTE_BACKEND_MISSING: "give one rule of the HTTPRoute both Services as backends, or "
+    "correct rollout.httpRouteRef",
+    Reason.ROUTE_UNSUITED: "take the other backends out of that rule, or set their weight to 0",
+    Reason.ROUTE_CLAIMED: "let one ModelCache name these backends",
+    Reason.ROUTE_CHANGED: "it is tried again; if it stays, see who changes the HTTPRoute",
+    Reason.ROUTE_CONTESTED: "tell whoever sets the weights to leave them alone",
+    Reason.ROUTE_REFUSED: "give the operator the right that the message names, or correct what "
+    "admission refuses",
+    Reason.GATE_FAILED: "look at what the query measures; change the canary to begin anew",
+    Reason.GATE_NO_DATA: "let the query give a number, or set rollout.gate.firstStep to Free",
+    Reason.GATE_UNREACHABLE: "check the Prometheus server, its address, CA and token in the chart",
+    Reason.GATE_QUERY_INVALID: "correct rollout.gate.query so that it gives one number",
+    Reason.GATE_NOT_CONFIGURED: "ask the administrator for rollouts.prometheus.url in the chart",
 }
 
 

@@ -26,3 +26,5 @@ MAX_SUSPECTS: Final = 16
 MAX_ROLLOUT_STEPS: Final = 16
 # Versions that one ModelCache holds after they have left its spec: the oldest give way.
 MAX_HELD_VERSIONS: Final = 4
+# PromQL of a gate: longer ones belong into a recording rule.
+MAX_QUERY_LENGTH: Final = 2_048

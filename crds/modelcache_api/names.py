@@ -65,6 +65,7 @@ ENV_HUB_OFFLINE: Final = "HF_HUB_OFFLINE"
 # Field managers of server-side apply; one writer per field.
 MANAGER_OPERATOR: Final = "modelcache-operator"
 MANAGER_OPERATOR_STATUS: Final = "modelcache-operator-status"
+MANAGER_OPERATOR_ROUTES: Final = "modelcache-operator-routes"
 MANAGER_AGENT: Final = "modelcache-agent"
 MANAGER_AGENT_LABELS: Final = "modelcache-agent-labels"
 
@@ -144,6 +145,8 @@ class Condition(StrEnum):
     CANARY_RESIDENT = "CanaryResident"
     # The same: the weight is where it is to be, or on the way there.
     ROLLOUT_PROGRESSING = "RolloutProgressing"
+    # Of ModelCaches with rollout.httpRouteRef: the route splits by the weight in force.
+    TRAFFIC_ROUTED = "TrafficRouted"
 
 
 class Track(StrEnum):
@@ -307,3 +310,19 @@ class Reason(StrEnum):
     PROMOTED = "Promoted"
     HELD = "Held"
     HOLD_ENDED = "HoldEnded"
+    ROUTE_WEIGHTS_SET = "RouteWeightsSet"
+    ROUTE_PENDING = "RoutePending"
+    ROUTES_NOT_ENABLED = "RoutesNotEnabled"
+    GATEWAY_API_MISSING = "GatewayApiMissing"
+    ROUTE_NOT_FOUND = "RouteNotFound"
+    ROUTE_BACKEND_MISSING = "RouteBackendMissing"
+    ROUTE_UNSUITED = "RouteUnsuited"
+    ROUTE_CLAIMED = "RouteClaimed"
+    ROUTE_CHANGED = "RouteChanged"
+    ROUTE_CONTESTED = "RouteContested"
+    ROUTE_REFUSED = "RouteRefused"
+    GATE_FAILED = "GateFailed"
+    GATE_NO_DATA = "GateNoData"
+    GATE_UNREACHABLE = "GateUnreachable"
+    GATE_QUERY_INVALID = "GateQueryInvalid"
+    GATE_NOT_CONFIGURED = "GateNotConfigured"

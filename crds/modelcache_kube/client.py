@@ -12,7 +12,7 @@ from modelcache_kube.events import Event, build_event, build_series_patch
 from modelcache_kube.resources import EVENTS, PODS, TOKEN_REVIEWS, Resource
 from modelcache_kube.timestamps import utc_now
 from modelcache_kube.token_review import TokenIdentity, parse_token_review
-from modelcache_kube.transport import APPLY, MERGE_PATCH, RequestHook, Transport
+from modelcache_kube.transport import APPLY, JSON_PATCH, MERGE_PATCH, RequestHook, Transport
 from modelcache_kube.watching import Watcher, WatchEvent
 
 __all__ = ["KubeClient", "ObjectList", "RequestHook"]
@@ -169,6 +169,32 @@ class KubeClient:
             body=dict(body),
             content_type=MERGE_PATCH,
             timeout_seconds=timeout_seconds,
+        )
+
+    async def json_patch(
+        self,
+        resource: Resource,
+        name: str,
+        operations: Sequence[Mapping[str, Any]],
+        *,
+        namespace: str | None = None,
+        field_manager: str | None = None,
+    ) -> Object:
+        """RFC 6902: all operations or none. A `test` among them guards what it names.
+
+        Raises:
+            Invalid: a test fails, or a path is not there (422 without causes); or the outcome is
+                refused by validation.
+            NotFound: there is no such object.
+        """
+        return await self._transport.request(
+            "PATCH",
+            resource.path(name, namespace),
+            verb="patch",
+            plural=resource.plural,
+            query=_manager(field_manager),
+            body=[dict(operation) for operation in operations],
+            content_type=JSON_PATCH,
         )
 
     async def create(

@@ -72,3 +72,4 @@ EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
 TOKEN_REVIEWS: Final = Resource(
     "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False
 )
+HTTP_ROUTES: Final = Resource("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")

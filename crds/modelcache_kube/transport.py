@@ -19,6 +19,7 @@ RequestHook = Callable[[str, str, int], None]
 
 APPLY: Final = "application/apply-patch+yaml"
 MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
 JSON: Final = "application/json"
 # Connecting is quick or it will not happen: leaves most of the deadline to the answer.
 _CONNECT_SECONDS: Final = 5.0

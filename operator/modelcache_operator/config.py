@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from modelcache_api.names import ENV_PREFIX_OPERATOR
 from modelcache_operator.sources.hub.endpoint import EXAMPLE, read_endpoint
@@ -16,6 +17,7 @@ _MAX_PORT: Final = 65535
 # Three lists must fit into half of the time of loss: a longer gap between two is an outage.
 _MIN_LISTS_UNTIL_LOST: Final = 6
 _SHORTEST_OVERLAP_SECONDS: Final = 1800.0
+_PROMETHEUS_EXAMPLE: Final = "write it like https://prometheus.monitoring.svc:9090"
 
 
 class ConfigError(Exception):
@@ -55,6 +57,10 @@ class OperatorConfig:
     authority_overlap_seconds: float
     peers: bool
     peer_topology: tuple[str, ...]
+    http_routes: bool
+    prometheus_url: str | None
+    prometheus_ca_file: Path | None
+    prometheus_token_file: Path | None
     leader_elect: bool
     identity: str
     log_level: str
@@ -143,6 +149,19 @@ def _parse_hub(text: str) -> str | None:
     if endpoint is None:
         raise ValueError(EXAMPLE)
     return endpoint.url
+
+
+def _parse_prometheus(text: str) -> str | None:
+    if not text:
+        return None
+    try:
+        url = urlsplit(text)
+        is_plain = url.port != 0 and not (url.username or url.password or url.query or url.fragment)
+    except ValueError:
+        raise ValueError(_PROMETHEUS_EXAMPLE) from None
+    if url.scheme not in {"http", "https"} or not url.hostname or not is_plain:
+        raise ValueError(_PROMETHEUS_EXAMPLE)
+    return text
 
 
 def _parse_level(text: str) -> str:
@@ -241,6 +260,24 @@ _OPTIONS: Final = {
         _parse_names,
         "labels of Nodes, from the smallest place to the largest; agents read from near ones first",
     ),
+    "http_routes": _Option(
+        "--http-routes",
+        "false",
+        _parse_flag,
+        "whether the weight in force is written into the HTTPRoutes that ModelCaches name",
+    ),
+    "prometheus_url": _Option(
+        "--prometheus-url",
+        "",
+        _parse_prometheus,
+        "Prometheus server that is asked the queries of rollout gates; none without it",
+    ),
+    "prometheus_ca_file": _Option(
+        "--prometheus-ca-file", "", _parse_path, "CA of that server; the system's without it"
+    ),
+    "prometheus_token_file": _Option(
+        "--prometheus-token-file", "", _parse_path, "bearer token for that server"
+    ),
     "leader_elect": _Option("--leader-elect", "true", _parse_flag, "false for a single replica"),
     "identity": _Option(
         "--identity", None, _parse_text, "this replica; the host's name without it"
@@ -280,7 +317,18 @@ def load_config(
     values["grants_names"] = values["grants_names"] or _service_names(str(values["namespace"]))
     config = OperatorConfig(**values)  # type: ignore[arg-type]
     _check_times(config)
+    _check_prometheus(config)
     return config
+
+
+def _check_prometheus(config: OperatorConfig) -> None:
+    is_safe = (config.prometheus_url or "").startswith("https://")
+    for flag, file in (
+        ("--prometheus-ca-file", config.prometheus_ca_file),
+        ("--prometheus-token-file", config.prometheus_token_file),
+    ):
+        if file is not None and not is_safe:
+            raise ConfigError(f"{flag} goes with a --prometheus-url that begins with https://")
 
 
 def _check_times(config: OperatorConfig) -> None:

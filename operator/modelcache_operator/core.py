@@ -9,10 +9,13 @@ from modelcache_operator.agents import Agents
 from modelcache_operator.assignments import Assignments
 from modelcache_operator.books import NodeBooks
 from modelcache_operator.decide.liveness import LivenessLimits
+from modelcache_operator.gate_keeper import GateKeeper
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.clock import Clock
 from modelcache_operator.ports.cluster import ClusterWriter
 from modelcache_operator.ports.manifests import Manifests
+from modelcache_operator.ports.measures import Measures
+from modelcache_operator.ports.routes import Routes
 from modelcache_operator.ports.sources import Sources
 from modelcache_operator.ports.telling import EventSink
 from modelcache_operator.ports.world import ObservedWorld
@@ -22,6 +25,7 @@ from modelcache_operator.reconcilers.caches import CacheReconciler
 from modelcache_operator.reconcilers.nodes import NodeReconciler
 from modelcache_operator.reconcilers.orphans import OrphanSweep
 from modelcache_operator.reconcilers.pods import PodReconciler
+from modelcache_operator.reconcilers.routes import RouteReconciler
 from modelcache_operator.reconcilers.taints import TaintWarden
 from modelcache_operator.reconcilers.versions import VersionReconciler
 from modelcache_operator.resolving import Resolver
@@ -34,7 +38,10 @@ from modelcache_operator.workqueue import WorkQueue
 
 @dataclass(frozen=True, slots=True)
 class CoreParts:
-    """What the core needs. The last two queues hold nothing but versions to be listed."""
+    """What the core needs. The last three queues hold versions to be listed, and gates to be asked.
+
+    `routes` and `measures` are None where the administrator has not set them up.
+    """
 
     world: ObservedWorld
     clock: Clock
@@ -45,7 +52,10 @@ class CoreParts:
     queue: Adder
     resolve_queue: WorkQueue
     recheck_queue: WorkQueue
+    gate_queue: WorkQueue
     uniform: Callable[[float, float], float]
+    routes: Routes | None = None
+    measures: Measures | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,7 @@ class Core:
     router: Router
     resolver: Resolver
     rechecker: Rechecker
+    gates: GateKeeper
     reconciler: Reconciler
 
 
@@ -93,15 +104,19 @@ def make_core(parts: CoreParts, times: CoreTimes) -> Core:
         parts.uniform,
         parts.queue.add,
     )
+    gates = GateKeeper(
+        world, memory, parts.measures, clock, parts.gate_queue, on_answer=parts.queue.add
+    )
     roller = Roller(world, memory, clock, StoredTimes(clock))
     taints = TaintWarden(world, memory, writer, clock, times.node_ready_timeout_seconds)
     reconciler = Reconciler(
         VersionReconciler(
             world, memory, writer, events, clock, resolver, rechecker, parts.manifests
         ),
-        CacheReconciler(world, memory, router, writer, events, clock, roller),
+        CacheReconciler(world, memory, router, writer, events, clock, roller, gates),
         NodeReconciler(world, memory, router, writer, events, clock, taints),
         OrphanSweep(world, parts.manifests),
         PodReconciler(world, memory, writer, events, clock, times.gate_timeout_seconds),
+        RouteReconciler(world, memory, parts.routes, clock, parts.queue.add),
     )
-    return Core(memory, router, resolver, rechecker, reconciler)
+    return Core(memory, router, resolver, rechecker, gates, reconciler)

@@ -15,6 +15,7 @@ class KeyKind(StrEnum):
     CACHE = "cache"
     NODE = "node"
     POD = "pod"
+    ROUTE = "route"
     SWEEP = "sweep"
 
 
@@ -47,6 +48,11 @@ def version_key(key: ObjectKey) -> Key:
 def cache_key(key: ObjectKey) -> Key:
     """Look at a ModelCache."""
     return Key(KeyKind.CACHE, key.namespace, key.name)
+
+
+def route_key(key: ObjectKey) -> Key:
+    """Look at the HTTPRoute that a ModelCache names."""
+    return Key(KeyKind.ROUTE, key.namespace, key.name)
 
 
 def node_key(name: NodeName) -> Key:

@@ -10,6 +10,7 @@ from typing import Final
 
 from modelcache_operator.changes import Listener
 from modelcache_operator.decide.world import AgentLeaseView
+from modelcache_operator.gate_keeper import GateKeeper
 from modelcache_operator.keys import node_key
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.world import ObservedWorld
@@ -26,6 +27,8 @@ _LOOK_AGAIN_SECONDS: Final = 600.0
 # Listings that run at once: each is a connection and up to 10,000 files in memory.
 _RESOLVERS: Final = 4
 _RECHECKERS: Final = 4
+# Questions to the server of metrics at once.
+_GATES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Term:
     reconciler: Reconciler
     resolver: Resolver
     rechecker: Rechecker
+    gates: GateKeeper
     workers: int
     list_everything: Callable[[], Awaitable[None]]
     list_leases: Callable[[], Awaitable[None]]
@@ -67,6 +71,7 @@ class Term:
             self.queue.clear()
             self.resolver.queue.clear()
             self.rechecker.queue.clear()
+            self.gates.queue.clear()
             _log.info("not leading any more")
 
     def on_leases(self, leases: tuple[AgentLeaseView, ...]) -> None:
@@ -90,6 +95,7 @@ class Term:
             group.create_task(self.queue.run(self.reconciler.reconcile, self.workers))
             group.create_task(self.resolver.queue.run(self.resolver.reconcile, _RESOLVERS))
             group.create_task(self.rechecker.queue.run(self.rechecker.reconcile, _RECHECKERS))
+            group.create_task(self.gates.queue.run(self.gates.reconcile, _GATES))
 
     async def _look_again(self) -> None:
         while True:

@@ -10,6 +10,7 @@ from modelcache_operator.books import NodeBooks
 from modelcache_operator.decide.world import CacheNodeView, NodeName, ObjectKey, Uid
 from modelcache_operator.demands import Demands
 from modelcache_operator.ports.world import ObservedWorld
+from modelcache_operator.traffic_book import TrafficBook
 
 
 @dataclass(slots=True)
@@ -25,6 +26,7 @@ class Memory:
     demands: Demands = field(default_factory=Demands)
     unsatisfied: set[ObjectKey] = field(default_factory=set)
     not_read_back: set[NodeName] = field(default_factory=set)
+    traffic: TrafficBook = field(default_factory=TrafficBook)
 
     def begin_term(self, world: ObservedWorld) -> None:
         """Forget what an earlier term believed, and read back what CacheNodes say."""
@@ -33,6 +35,7 @@ class Memory:
         self.not_read_back = set(world.unreadable.cache_nodes)
         self.agents.reset()
         self.unsatisfied.clear()
+        self.traffic.clear()
         self.books.reset()
 
     def read_back(self, cache_node: CacheNodeView) -> frozenset[ObjectKey]:

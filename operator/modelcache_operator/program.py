@@ -28,8 +28,10 @@ from modelcache_operator.adapters.manifest_store import ConfigMapManifests
 from modelcache_operator.adapters.metrics import OperatorMetrics
 from modelcache_operator.adapters.parsing import ObservedKind
 from modelcache_operator.adapters.pod_watch import watch_pods
+from modelcache_operator.adapters.prometheus import PrometheusServer
 from modelcache_operator.adapters.relist import Relister
 from modelcache_operator.adapters.request_tap import RequestTap
+from modelcache_operator.adapters.routes import KubeRoutes, watch_routes
 from modelcache_operator.adapters.token_bucket import TokenBucket
 from modelcache_operator.adapters.watch_cache import WatchCache
 from modelcache_operator.adapters.watch_health import WatchHealth
@@ -37,7 +39,7 @@ from modelcache_operator.config import OperatorConfig
 from modelcache_operator.core import CoreParts, CoreTimes, make_core
 from modelcache_operator.decide.grant_access import AgentAccount
 from modelcache_operator.decide.liveness import LivenessLimits
-from modelcache_operator.decide.world import AgentLeaseView, Uid
+from modelcache_operator.decide.world import AgentLeaseView, ObjectKey, Uid
 from modelcache_operator.grant_authentication import Authenticator
 from modelcache_operator.grants import GrantService
 from modelcache_operator.grants_server import GrantsServer
@@ -151,6 +153,11 @@ class _Program:
                 group.create_task(self._relister.run(), name="relist")
                 pods = watch_pods(self._kube, self._cache, self._watches)
                 group.create_task(pods, name="pods")
+                if self._config.http_routes:
+                    routes = watch_routes(
+                        self._kube, on_change=self._on_route, on_listed=self._on_routes_listed
+                    )
+                    group.create_task(routes, name="routes")
                 group.create_task(self._lead(), name="leadership")
         except* StartupError as failures:
             raise StartupError(str(failures.exceptions[0])) from failures
@@ -240,6 +247,14 @@ class _Program:
     def _pass_leases(self, leases: tuple[AgentLeaseView, ...]) -> None:
         self._term.on_leases(leases)
 
+    def _on_route(self, route: ObjectKey) -> None:
+        if self._is_leader():
+            self._term.router.on_route(route)
+
+    def _on_routes_listed(self) -> None:
+        if self._is_leader():
+            self._term.router.look_at_routes()
+
     def _on_adopted(self, uid: Uid) -> None:
         version = self._cache.model_version(uid)
         if version is not None and self._is_leader():
@@ -259,18 +274,22 @@ class _Program:
     def _make_term(self, sources: Sources, manifests: Manifests) -> Term:
         config, cache, queue = self._config, self._cache, self._queue
         events = KubeEvents(self._kube, instance=config.identity, monotonic=self._clock.monotonic)
+        writer = self._make_writer()
         core = make_core(
             CoreParts(
                 cache,
                 self._clock,
-                self._make_writer(),
+                writer,
                 events,
                 sources,
                 manifests,
                 queue,
                 WorkQueue(self._metrics, uniform=random.uniform),
                 WorkQueue(self._metrics, uniform=random.uniform),
+                WorkQueue(self._metrics, uniform=random.uniform),
                 random.uniform,
+                routes=KubeRoutes(self._kube, writer.begin_write) if config.http_routes else None,
+                measures=_make_measures(config),
             ),
             CoreTimes(
                 LivenessLimits.of(
@@ -294,6 +313,7 @@ class _Program:
             core.reconciler,
             core.resolver,
             core.rechecker,
+            core.gates,
             config.workers,
             list_everything=self._relister.list_all,
             list_leases=lister.run,
@@ -311,6 +331,14 @@ class _Program:
             namespace=self._config.namespace,
             may_write=self._is_leader,
         )
+
+
+def _make_measures(config: OperatorConfig) -> PrometheusServer | None:
+    if config.prometheus_url is None:
+        return None
+    return PrometheusServer(
+        config.prometheus_url, config.prometheus_ca_file, config.prometheus_token_file
+    )
 
 
 async def _until_it_works(act: Callable[[], Awaitable[_T]], what: str) -> _T:

@@ -11,6 +11,7 @@ from modelcache_operator.reconcilers.caches import CacheReconciler
 from modelcache_operator.reconcilers.nodes import NodeReconciler
 from modelcache_operator.reconcilers.orphans import OrphanSweep
 from modelcache_operator.reconcilers.pods import PodReconciler
+from modelcache_operator.reconcilers.routes import RouteReconciler
 from modelcache_operator.reconcilers.versions import VersionReconciler
 from modelcache_operator.workqueue import Requeue
 
@@ -24,6 +25,7 @@ class Reconciler:
     nodes: NodeReconciler
     orphans: OrphanSweep
     pods: PodReconciler
+    routes: RouteReconciler
 
     async def reconcile(self, key: Key) -> Requeue:
         """Bring the thing behind the key closer to what is wanted."""
@@ -36,6 +38,8 @@ class Reconciler:
                 return await self.nodes.reconcile(NodeName(key.name))
             case KeyKind.POD:
                 return await self.pods.reconcile(key.object_key)
+            case KeyKind.ROUTE:
+                return await self.routes.reconcile(key.object_key)
             case KeyKind.SWEEP:
                 self.versions.resolver.forget_gone()
                 self.versions.rechecker.forget_gone()

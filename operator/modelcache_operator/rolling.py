@@ -13,10 +13,12 @@ from modelcache_operator.assignments import Assignment, Beside
 from modelcache_operator.decide.cache_status import judge_canary_version
 from modelcache_operator.decide.canary import CanaryWish, place_canary
 from modelcache_operator.decide.holding import Successor, hold, keep_newest, report_held
+from modelcache_operator.decide.promql_gate import find_asked_gate, judge_gate
 from modelcache_operator.decide.rollout import (
     Ages,
     CanaryCopies,
     CanaryPods,
+    GateOpinion,
     RolloutFacts,
     RolloutVerdict,
     Trouble,
@@ -24,6 +26,7 @@ from modelcache_operator.decide.rollout import (
     has_ended,
     hold_seconds,
 )
+from modelcache_operator.decide.route import judge_verdict
 from modelcache_operator.decide.world import ModelCacheView, ModelVersionView, NodeName, Uid
 from modelcache_operator.held_version import (
     find_canary_weight,
@@ -143,6 +146,8 @@ class Roller:
                 self.times.age(cache.key, "start of the canary", started_at),
                 self.times.age(cache.key, "last step", moved_at),
             ),
+            route=self._judge_route(cache),
+            gate=self._judge_gate(cache),
         )
         return decide_rollout(facts, self.clock.now())
 
@@ -193,6 +198,16 @@ class Roller:
             if entry is not None and entry.content_digest is not None:
                 return entry.content_digest
         return None
+
+    def _judge_route(self, cache: ModelCacheView) -> Trouble | None:
+        if cache.spec.rollout is None or cache.spec.rollout.http_route_ref is None:
+            return None
+        return judge_verdict(self.memory.traffic.verdict_of(cache))
+
+    def _judge_gate(self, cache: ModelCacheView) -> GateOpinion:
+        gate = find_asked_gate(cache.spec, cache.status.rollout)
+        now = self.clock.monotonic()
+        return judge_gate(gate, self.memory.traffic.measured(cache.key, now))
 
     def _count_pods(self, cache: ModelCacheView) -> CanaryPods:
         pods = [

@@ -19,7 +19,15 @@ from modelcache_operator.decide.world import (
     PodView,
     Uid,
 )
-from modelcache_operator.keys import SWEEP, Key, cache_key, node_key, pod_key, version_key
+from modelcache_operator.keys import (
+    SWEEP,
+    Key,
+    cache_key,
+    node_key,
+    pod_key,
+    route_key,
+    version_key,
+)
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.world import ObservedWorld
 
@@ -53,6 +61,7 @@ class Router:
             self._memory.assignments.caches()
         ):
             self._queue.add(cache_key(key))
+        self.look_at_routes()
         for pod in self._world.pods():
             self._look_at_pod(pod)
         for name in {node.name for node in self._world.nodes()} | {
@@ -76,6 +85,23 @@ class Router:
                 self._node_changed(node.name, change)
             case CacheNodeView() as cache_node:
                 self._cache_node_changed(cache_node.name, change)
+
+    def look_at_routes(self) -> None:
+        """Every HTTPRoute that a ModelCache names may be another than it was."""
+        for cache in self._world.model_caches():
+            if _route_name(cache) is not None:
+                self._queue.add(route_key(cache.key))
+
+    def on_route(self, route: ObjectKey) -> None:
+        """An HTTPRoute has changed, come or gone."""
+        for cache in self._world.model_caches():
+            if cache.key.namespace == route.namespace and _route_name(cache) == route.name:
+                self._queue.add(route_key(cache.key))
+
+    def on_decided(self, cache: ModelCacheView) -> None:
+        """What the ModelCache wants of its HTTPRoute may be new."""
+        if self._memory.traffic.is_route_due(cache):
+            self._queue.add(route_key(cache.key))
 
     def on_liveness(self, names: Iterable[NodeName]) -> None:
         """These nodes' agents have come, fallen silent or gone."""
@@ -229,6 +255,11 @@ def _meaning(view: View | None) -> object:
     canary = view.spec.canary
     name = None if canary is None else canary.model_version
     return view.uid, view.is_deleted, view.spec.stable, name, view.spec.tier
+
+
+def _route_name(cache: ModelCacheView) -> str | None:
+    ref = cache.spec.rollout.http_route_ref if cache.spec.rollout else None
+    return None if ref is None else ref.name
 
 
 def _rollout_traits(pod: PodView | None) -> object:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fakes.helm import HelmError, pick, pick_all, pod_of, render
@@ -187,3 +189,47 @@ def test_without_the_switches_the_parts_are_not_there():
     names = {item["metadata"]["name"] for item in documents}
     assert not names & {"modelcache-view", "modelcache-edit", "modelcache-cleanup"}
     assert pod_of(pick(documents, "Deployment"))["priorityClassName"] == "modelcache"
+
+
+def test_routes_bring_their_rights_and_are_off_by_default():
+    def named(documents, kind):
+        return {item["metadata"]["name"] for item in pick_all(documents, kind)}
+
+    without, with_routes = render(), render({"rollouts": {"httpRoutes": True}})
+    for kind in ("ClusterRole", "ClusterRoleBinding"):
+        more = named(with_routes, kind) - named(without, kind)
+        assert more == {"modelcache-operator-routes"}
+    (container,) = pod_of(operator())["containers"]
+    assert not any("--http-routes" in argument for argument in container["args"])
+    (container,) = pod_of(operator({"rollouts": {"httpRoutes": True}}))["containers"]
+    assert "--http-routes=true" in container["args"]
+
+
+def test_the_server_of_gates_is_the_administrators_with_its_ca_and_token(tmp_path):
+    values = {
+        "url": "https://prometheus:9090",
+        "ca": {"configMap": "prometheus-ca"},
+        "token": {"secret": "prometheus-token", "key": "bearer"},
+    }
+    pod = pod_of(operator({"rollouts": {"prometheus": values}}))
+    (container,) = pod["containers"]
+    given = [
+        argument.replace("/etc/modelcache", str(tmp_path))
+        for argument in container["args"]
+        if "prometheus" in argument
+    ]
+    for argument in given[1:]:
+        file = Path(argument.partition("=")[2])
+        file.parent.mkdir()
+        file.touch()
+    config = load_config(given, {}, hostname="pod")
+    assert config.prometheus_url == "https://prometheus:9090"
+    assert config.prometheus_ca_file == tmp_path / "prometheus-ca" / "ca.crt"
+    assert config.prometheus_token_file == tmp_path / "prometheus-token" / "bearer"
+    volumes = {item["name"]: item for item in pod["volumes"]}
+    assert volumes["prometheus-ca"]["configMap"] == {"name": "prometheus-ca"}
+    assert volumes["prometheus-token"]["secret"] == {"secretName": "prometheus-token"}
+    mounted = {item["name"] for item in container["volumeMounts"]}
+    assert {"prometheus-ca", "prometheus-token"} <= mounted
+    with pytest.raises(HelmError, match="url"):
+        render({"rollouts": {"prometheus": {"url": "prometheus:9090"}}})

@@ -136,6 +136,7 @@ class MemoryCore:
         self.cache = world.cache
         self.clock = world.clock
         self.queue, self.resolve_queue, self.recheck_queue = KeySet(), KeySet(), KeySet()
+        self.gate_queue = KeySet()
         parts = CoreParts(
             self.cache,
             self.clock,
@@ -146,12 +147,15 @@ class MemoryCore:
             self.queue,
             self.resolve_queue,
             self.recheck_queue,
+            self.gate_queue,
             lambda _low, _high: 1.0,
+            routes=world.routes,
+            measures=world.measures,
         )
         core = make_core(parts, CoreTimes(LivenessLimits.of(300), 30.0, 300.0))
         self.memory, self.router = core.memory, core.router
         self.resolver, self.reconciler = core.resolver, core.reconciler
-        self.rechecker = core.rechecker
+        self.rechecker, self.gates = core.rechecker, core.gates
         self.agents = core.memory.agents
         self.runs: Counter[str] = Counter()
 
@@ -184,6 +188,8 @@ class MemoryCore:
                 await self.resolver.reconcile(self.resolve_queue.pop())
             elif self.recheck_queue.keys:
                 await self.rechecker.reconcile(self.recheck_queue.pop())
+            elif self.gate_queue.keys:
+                await self.gates.reconcile(self.gate_queue.pop())
             elif not self.world.agents_act():
                 return
         raise AssertionError(f"it never settles; {self.queue.keys}")
@@ -197,6 +203,8 @@ class MemoryWorld:
         self.clock = MemoryClock()
         self.sources = MemorySources()
         self.manifests = MemoryManifests()
+        self.routes: Any = None
+        self.measures: Any = None
         self.leases: dict[NodeName, AgentLeaseView] = {}
         self.writes: Counter[str] = Counter()
         self.events: list[EventNote] = []

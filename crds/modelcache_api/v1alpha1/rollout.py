@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from modelcache_api.limits import MAX_MESSAGE_LENGTH, MAX_ROLLOUT_STEPS
+from modelcache_api.limits import MAX_MESSAGE_LENGTH, MAX_QUERY_LENGTH, MAX_ROLLOUT_STEPS
 from modelcache_api.markers import ListType, Matches, Rule
-from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Count, Digest, Name
+from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Count, Digest, Name, ObjectName
 
 _DURATION: Final = "^[0-9]{1,6}[smh]$"
 
@@ -55,6 +55,84 @@ class CanarySpec(ApiModel):
             description="Percent of the traffic that the canary is to take in the end. A lower "
             "weight is in force at once."
         ),
+    ]
+
+
+class Comparison(StrEnum):
+    """How the number of a gate's query must compare with its threshold."""
+
+    BELOW = "Below"
+    AT_MOST = "AtMost"
+    AT_LEAST = "AtLeast"
+    ABOVE = "Above"
+
+
+class FirstStep(StrEnum):
+    """Whether a gate is asked before the canary takes any traffic."""
+
+    GATED = "Gated"
+    FREE = "Free"
+
+
+class GateSpec(ApiModel):
+    """A number of Prometheus that must be right before the weight goes up."""
+
+    query: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=MAX_QUERY_LENGTH,
+            description="PromQL that gives one number: a scalar, or a vector of one sample. Asked "
+            "of the server that the chart's rollouts.prometheus names.",
+        ),
+    ]
+    comparison: Annotated[
+        Comparison, Field(description="How the number must compare with threshold.")
+    ]
+    threshold: Annotated[
+        str,
+        Field(max_length=24, description="A decimal number in quotes, e.g. '0.01'."),
+        Matches(
+            r"^-?[0-9]{1,12}([.][0-9]{1,9})?$",
+            "rollout.gate.threshold must be a decimal number in quotes, e.g. '0.01'",
+        ),
+    ]
+    interval: Annotated[
+        str,
+        Field(max_length=7, description="How often the query is asked during a rollout, from 10s."),
+        *_duration_rules("gate.interval"),
+    ] = "1m"
+    first_step: Annotated[
+        FirstStep,
+        Field(
+            description="Gated: the query must hold before the canary takes any traffic, too. "
+            "Free: the first step is taken without it, for queries that only traffic answers."
+        ),
+    ] = FirstStep.GATED
+
+
+class HttpRouteRef(ApiModel):
+    """An HTTPRoute whose weights follow the weight in force."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.stableService != self.canaryService",
+            "canaryService must not be stableService: each selects the pods of one track",
+            ".canaryService",
+        ),
+    )
+
+    name: Annotated[
+        ObjectName,
+        Field(
+            description="Name of an HTTPRoute (gateway.networking.k8s.io/v1) in the same namespace."
+        ),
+    ]
+    stable_service: Annotated[
+        Name, Field(description="The Service among its backends that takes stable's share.")
+    ]
+    canary_service: Annotated[
+        Name, Field(description="The Service among its backends that takes the canary's share.")
     ]
 
 
@@ -115,6 +193,20 @@ class RolloutSpec(ApiModel):
             "max(1, ceil(weight * copies)) of them."
         ),
     ] = Residency.FULL
+    gate: Annotated[
+        GateSpec | None,
+        Field(
+            description="A number that must be right before each step. While the canary takes "
+            "traffic, a wrong one is a failure (onFailure); no number is none: the weight waits."
+        ),
+    ] = None
+    http_route_ref: Annotated[
+        HttpRouteRef | None,
+        Field(
+            description="The weight in force is written into this HTTPRoute, and nothing else of "
+            "it is."
+        ),
+    ] = None
 
 
 class TrafficStatus(ApiModel):

@@ -107,7 +107,7 @@ class KubeWriter:
 
     async def remove_node_labels(self, node: NodeView, keys: Sequence[str]) -> None:
         """Take labels off a node. Never adds one."""
-        await self._begin_write()
+        await self.begin_write()
         try:
             raw = await self._kube.merge_patch(NODES, node.name, build_label_removal(node, keys))
         except NotFound:
@@ -123,7 +123,7 @@ class KubeWriter:
         patch = build_gate_lift(raw, require)
         if patch is None:
             return False
-        await self._begin_write()
+        await self.begin_write()
         namespace = pod.key.namespace
         lifted = await self._kube.merge_patch(PODS, pod.key.name, patch, namespace=namespace)
         self._cache.observe(parse_object(ObservedKind.PODS, lifted))
@@ -137,7 +137,7 @@ class KubeWriter:
         patch = build_taint_lift(raw)
         if patch is None:
             return False
-        await self._begin_write()
+        await self.begin_write()
         lifted = await self._kube.merge_patch(NODES, node.name, patch)
         self._cache.observe(parse_object(ObservedKind.NODES, lifted))
         _log.info("lifted the taint of node %s: its agent is ready", node.name)
@@ -145,7 +145,7 @@ class KubeWriter:
 
     async def delete_cache_node(self, cache_node: CacheNodeView) -> None:
         """Delete exactly this CacheNode; a newer one of the same name stays."""
-        await self._begin_write()
+        await self.begin_write()
         try:
             await self._kube.delete(CACHE_NODES, cache_node.name, uid=cache_node.uid)
         except Conflict:
@@ -155,7 +155,7 @@ class KubeWriter:
 
     async def delete_agent_lease(self, node: NodeName) -> None:
         """Delete the Lease that the agent of a node that is gone has left."""
-        await self._begin_write()
+        await self.begin_write()
         await self._kube.delete(LEASES, f"{AGENT_LEASE_PREFIX}{node}", self._namespace)
 
     async def _put_status(
@@ -192,7 +192,7 @@ class KubeWriter:
             return
         metadata = raw["metadata"]
         guard = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-        await self._begin_write()
+        await self.begin_write()
         cleaned = await self._kube.merge_patch(
             _RESOURCES[kind],
             metadata["name"],
@@ -210,14 +210,19 @@ class KubeWriter:
         manager: str,
         subresource: str | None = None,
     ) -> Mapping[str, Any]:
-        await self._begin_write()
+        await self.begin_write()
         raw = await self._kube.apply(
             _RESOURCES[kind], body, field_manager=manager, subresource=subresource
         )
         self._cache.observe(parse_object(kind, raw))
         return raw
 
-    async def _begin_write(self) -> None:
+    async def begin_write(self) -> None:
+        """Wait for the turn of one write.
+
+        Raises:
+            ApiUnavailable: another replica leads by now.
+        """
         await self._bucket.take()
         if not self._may_write():
             raise ApiUnavailable("not the leader any more: nothing was written")

@@ -154,6 +154,9 @@ class _ObjectCollector(Collector):
         said = GaugeMetricFamily(
             named.CACHE_ROLLOUT, "1 for what is said of the canary.", labels=[*labels, "reason"]
         )
+        routed = GaugeMetricFamily(
+            named.CACHE_ROUTE, "1 for what is said of the HTTPRoute.", labels=[*labels, "reason"]
+        )
         held = GaugeMetricFamily(
             named.CACHE_HELD, "Versions that have left the spec and are held.", labels=labels
         )
@@ -165,9 +168,12 @@ class _ObjectCollector(Collector):
             found = find_condition(status.conditions, Condition.ROLLOUT_PROGRESSING)
             if found is not None:
                 said.add_metric([*names_, found.reason], 1.0)
+            found = find_condition(status.conditions, Condition.TRAFFIC_ROUTED)
+            if found is not None:
+                routed.add_metric([*names_, found.reason], 1.0)
             if status.held:
                 held.add_metric(names_, len(status.held))
-        yield from (traffic, said, held)
+        yield from (traffic, said, routed, held)
 
     def _versions(self) -> Iterator[Metric]:
         ready = GaugeMetricFamily(

@@ -20,6 +20,7 @@ from modelcache_api.v1alpha1.model_cache import (
 from modelcache_api.v1alpha1.rollout import HeldVersion, TrafficStatus
 from modelcache_operator.decide.copies import Copy, CopyTally
 from modelcache_operator.decide.rollout import RolloutVerdict, Trouble
+from modelcache_operator.decide.route import RouteVerdict
 from modelcache_operator.decide.shortage import Shortage
 from modelcache_operator.decide.withdrawal import describe_withdrawal
 from modelcache_operator.decide.world import ModelCacheView, ModelVersionView
@@ -33,12 +34,13 @@ _REASON_OF_STATE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class BesideFacts:
-    """The named canary, what was decided of it, and the versions that are held."""
+    """The named canary, what was decided of it, the versions that are held, and the HTTPRoute."""
 
     canary: ModelVersionView | None = None
     verdict: RolloutVerdict | None = None
     is_resident: bool = False
     held: tuple[HeldVersion, ...] = ()
+    route: RouteVerdict | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,11 @@ def make_cache_status(facts: CacheFacts, now: datetime) -> ModelCacheStatus:
         failures_omitted=max(0, len(failures) - MAX_FAILURES_SHOWN),
         conditions=merge_conditions(
             cache.status.conditions,
-            (*_make_verdicts(_look_out(facts)), *_judge_canary(facts.beside)),
+            (
+                *_make_verdicts(_look_out(facts)),
+                *_judge_canary(facts.beside),
+                *_judge_route(facts.beside.route),
+            ),
             generation=cache.generation,
             now=now,
         ),
@@ -143,6 +149,12 @@ def _judge_canary(beside: BesideFacts) -> tuple[Verdict, ...]:
             Condition.ROLLOUT_PROGRESSING, verdict.is_progressing, verdict.reason, verdict.message
         ),
     )
+
+
+def _judge_route(route: RouteVerdict | None) -> tuple[Verdict, ...]:
+    if route is None:
+        return ()
+    return (Verdict(Condition.TRAFFIC_ROUTED, route.is_routed, route.reason, route.message),)
 
 
 def _make_traffic(verdict: RolloutVerdict | None) -> TrafficStatus | None:

@@ -65,6 +65,7 @@ def cache_events(cache: ModelCacheView, became: ModelCacheStatus) -> tuple[Event
     return (
         *_tell_transition(regarding, cache.status.conditions, became.conditions),
         *_tell_weight(regarding, cache.status, became),
+        *_tell_change(regarding, cache.status, became, Condition.TRAFFIC_ROUTED),
         *_tell_versions(regarding, cache.status, became),
     )
 
@@ -113,6 +114,16 @@ def _tell_weight(
         return ()
     said_before = old is not None and (old.status, old.reason) == (new.status, new.reason)
     if said_before and was.traffic == became.traffic:
+        return ()
+    return (EventNote(regarding, new.status != "True", new.reason, new.message),)
+
+
+def _tell_change(
+    regarding: Regarding, was: ModelCacheStatus, became: ModelCacheStatus, kind: Condition
+) -> tuple[EventNote, ...]:
+    """One Event if something else is said than before."""
+    old, new = find_condition(was.conditions, kind), find_condition(became.conditions, kind)
+    if new is None or (old is not None and (old.status, old.reason) == (new.status, new.reason)):
         return ()
     return (EventNote(regarding, new.status != "True", new.reason, new.message),)
 

@@ -9,7 +9,7 @@ from typing import Final
 from modelcache_api.durations import parse_duration
 from modelcache_api.names import Reason
 from modelcache_api.v1alpha1.model_cache import ModelCacheSpec
-from modelcache_api.v1alpha1.rollout import OnFailure, RolloutSpec, RolloutStatus
+from modelcache_api.v1alpha1.rollout import FirstStep, OnFailure, RolloutSpec, RolloutStatus
 from modelcache_operator.decide.shortage import Shortage
 from modelcache_operator.decide.world import Uid
 
@@ -49,6 +49,14 @@ class CanaryPods:
 
 
 @dataclass(frozen=True, slots=True)
+class GateOpinion:
+    """What the gate by metrics has against the canary, and what it has to wait for."""
+
+    failure: Trouble | None = None
+    wait: Trouble | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Ages:
     """Seconds since the times of the stored status, by a clock that never goes back."""
 
@@ -58,7 +66,10 @@ class Ages:
 
 @dataclass(frozen=True, slots=True)
 class RolloutFacts:
-    """One look. `canary` is the version's UID, None while it cannot be held, as `refusal` says."""
+    """One look. `canary` is the version's UID, None while it cannot be held, as `refusal` says.
+
+    `route` is what the HTTPRoute has against a higher weight.
+    """
 
     spec: ModelCacheSpec
     stored: RolloutStatus | None
@@ -69,6 +80,8 @@ class RolloutFacts:
     pods: CanaryPods
     stable_ready: int
     ages: Ages
+    route: Trouble | None = None
+    gate: GateOpinion = GateOpinion()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +239,7 @@ def _judge_failure(facts: RolloutFacts, state: RolloutStatus, weight: int) -> Ro
     if not weight:
         return None
     is_lost = facts.copies.ready == 0
-    trouble = _find_failure(facts)
+    trouble = _find_failure(facts) or facts.gate.failure
     if trouble is None:
         return None
     if _policy(facts.spec).on_failure is OnFailure.ROLLBACK:
@@ -288,10 +301,20 @@ def _judge_gates(facts: RolloutFacts, state: RolloutStatus, weight: int) -> Roll
             f"{facts.spec.placement.min_ready}"
         )
         trouble = Trouble(Reason.STABLE_NOT_READY, message)
+    elif (outside := _find_outside(facts, weight)) is not None:
+        trouble, is_waiting = outside, outside.reason is Reason.ROUTE_PENDING
     if trouble is None:
         return None
     message = f"{weight} % now; {trouble.message}"
     return RolloutVerdict(weight, trouble.reason, message, is_progressing=is_waiting, state=state)
+
+
+def _find_outside(facts: RolloutFacts, weight: int) -> Trouble | None:
+    """What stands outside the cluster's nodes and pods against the next step."""
+    gate = _policy(facts.spec).gate
+    if gate is None or (weight == 0 and gate.first_step is FirstStep.FREE):
+        return facts.route
+    return facts.route or facts.gate.failure or facts.gate.wait
 
 
 def _take_step(

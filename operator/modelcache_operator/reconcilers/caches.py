@@ -30,6 +30,7 @@ from modelcache_operator.decide.world import (
     NodeName,
     ObjectKey,
 )
+from modelcache_operator.gate_keeper import GateKeeper
 from modelcache_operator.held_version import (
     find_held_version,
     find_named_canary,
@@ -57,6 +58,7 @@ class CacheReconciler:
     events: EventSink
     clock: Clock
     roller: Roller
+    gates: GateKeeper
 
     async def reconcile(self, key: ObjectKey) -> Requeue:
         """Safe to call at any time, any number of times."""
@@ -71,6 +73,10 @@ class CacheReconciler:
             self.events.publish(cache_events(cache, status))
             if status.traffic != cache.status.traffic:
                 self.router.on_nodes_reassigned(self._nodes_of(key), frees_room=False)
+        written = self.world.model_cache(key)
+        if written is not None:
+            self.router.on_decided(written)
+            self.gates.note(written)
         return Requeue(look_again)
 
     def _decide(self, cache: ModelCacheView) -> tuple[ModelCacheStatus, float | None]:
@@ -95,6 +101,7 @@ class CacheReconciler:
 
     def _release(self, key: ObjectKey) -> None:
         self.memory.unsatisfied.discard(key)
+        self.memory.traffic.forget(key)
         self.roller.times.forget(key)
         nodes = self.memory.assignments.drop(key)
         self.router.on_nodes_reassigned(nodes, frees_room=True)
@@ -173,6 +180,7 @@ class CacheReconciler:
             verdict=verdict,
             is_resident=copies.is_resident,
             held=roller.report(cache, new),
+            route=self.memory.traffic.verdict_of(cache),
         ), _first(verdict.look_again if verdict else None, roller.look_again(cache, new))
 
     def _remember_shortage(
@@ -204,6 +212,7 @@ class CacheReconciler:
             canary=find_named_canary(cache, self.world),
             verdict=self.roller.decide(cache, NO_COPIES, 0, has_stable=False),
             held=self.roller.report(cache, placed) if placed is not None else (),
+            route=self.memory.traffic.verdict_of(cache),
         )
         demanded = self._count_demanded(cache.key)
         nothing = CopyTally(wanted, (), cache.spec.tier)

@@ -113,6 +113,18 @@ FULL: dict[str, Object] = {
                 "holdFor": "2h",
                 "deadline": "48h",
                 "residency": "Proportional",
+                "gate": {
+                    "query": "sum(rate(errors[5m])) / sum(rate(requests[5m]))",
+                    "comparison": "AtMost",
+                    "threshold": "0.01",
+                    "interval": "30s",
+                    "firstStep": "Free",
+                },
+                "httpRouteRef": {
+                    "name": "embed",
+                    "stableService": "embed-stable",
+                    "canaryService": "embed-canary",
+                },
             },
             "tier": "Host",
             "placement": {

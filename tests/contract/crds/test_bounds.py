@@ -35,6 +35,7 @@ FIXED = {
     "interval",
     "holdFor",
     "deadline",
+    "threshold",
     "steps",
     "revision",
     "status",

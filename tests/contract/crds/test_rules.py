@@ -41,6 +41,11 @@ STEPS = ("spec", "rollout", "steps")
 HOLD_FOR = ("spec", "rollout", "holdFor")
 STEP_INTERVAL = ("spec", "rollout", "interval")
 DEADLINE = ("spec", "rollout", "deadline")
+THRESHOLD = ("spec", "rollout", "gate", "threshold")
+GATE_INTERVAL = ("spec", "rollout", "gate", "interval")
+ROUTE = ("spec", "rollout", "httpRouteRef", "name")
+STABLE_SERVICE = ("spec", "rollout", "httpRouteRef", "stableService")
+CANARY_SERVICE = ("spec", "rollout", "httpRouteRef", "canaryService")
 OTHER_DIGEST = "sha256:" + "f" * 64
 LONG_LABEL = "a" * 63
 
@@ -69,6 +74,11 @@ ACCEPTED = [
     pytest.param(CACHE, HOLD_FOR, "10s", id="the shortest hold"),
     pytest.param(CACHE, DEADLINE, "720h", id="the longest deadline"),
     pytest.param(CACHE, STEP_INTERVAL, "90m", id="an interval in minutes"),
+    pytest.param(CACHE, THRESHOLD, "-0.5", id="a threshold below 0"),
+    pytest.param(CACHE, THRESHOLD, "123456789012.123456789", id="the longest threshold"),
+    pytest.param(CACHE, GATE_INTERVAL, "10s", id="the shortest interval of a gate"),
+    pytest.param(CACHE, ROUTE, "embed.v1-" + "d" * 240, id="a long name of a route"),
+    pytest.param(CACHE, CANARY_SERVICE, "embed-next", id="another Service"),
     pytest.param(CACHE, ("spec", "canary", "weight"), 0, id="a canary without traffic"),
     pytest.param(CACHE, TOLERATIONS, [{"key": "gpu"}], id="Equal to nothing"),
     pytest.param(CACHE, TOLERATIONS, [{"key": "a.b/c", "operator": "Exists"}], id="any value"),
@@ -115,6 +125,16 @@ REFUSED = [
     pytest.param(CACHE, HOLD_FOR, "9s", "from 10s to 720h", id="too short a hold"),
     pytest.param(CACHE, DEADLINE, "721h", "from 10s to 720h", id="too long a deadline"),
     pytest.param(CACHE, STEP_INTERVAL, "5", "whole number of s, m or h", id="a bare number"),
+    pytest.param(CACHE, THRESHOLD, "1%", "decimal number in quotes", id="a percentage"),
+    pytest.param(CACHE, THRESHOLD, "1e-3", "decimal number in quotes", id="an exponent"),
+    pytest.param(CACHE, THRESHOLD, ".5", "decimal number in quotes", id="no digit in front"),
+    pytest.param(CACHE, GATE_INTERVAL, "1d", "whole number of s, m or h", id="gate in days"),
+    pytest.param(CACHE, GATE_INTERVAL, "9s", "from 10s to 720h", id="a gate asked too often"),
+    pytest.param(CACHE, ROUTE, "a/b", "name of an object", id="a path to a route"),
+    pytest.param(CACHE, STABLE_SERVICE, "a_b", "name of an object", id="no name of a Service"),
+    pytest.param(
+        CACHE, CANARY_SERVICE, "embed-stable", "must not be stableService", id="one Service"
+    ),
     pytest.param(CACHE, CANARY, "minilm-v1", "must not be stable.modelVersion", id="no canary"),
     pytest.param(CACHE, CANARY, "Minilm V2", "name of an object", id="no name of a canary"),
     pytest.param(

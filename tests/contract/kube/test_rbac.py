@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from contract.kube.conftest import FILES
+from modelcache_testbed.waiting import wait_until
 
 ROOT = FILES.parents[2]
 SYSTEM, ELSEWHERE, EVERYWHERE = "modelcache-system", "default", None
@@ -26,6 +27,7 @@ CA_KEY = "operator/modelcache_operator/adapters/authority_store.py"
 MANIFESTS = "operator/modelcache_operator/adapters/manifest_store.py"
 WRITER = "operator/modelcache_operator/adapters/cluster.py"
 PODS_WATCHED = ("operator/modelcache_operator/adapters/pod_watch.py", "kube.watch(PODS")
+ROUTES = "operator/modelcache_operator/adapters/routes.py"
 ELECTION = "crds/modelcache_kube/leases.py"
 CLIENT = "crds/modelcache_kube/client.py"
 AGENT_CLUSTER = "agent/modelcache_agent/adapters/kube_cluster.py"
@@ -202,3 +204,41 @@ def test_C53_every_verb_of_the_table_is_asked_for_by_a_line_of_code(account):
         for verb, (file, call) in uses.items():
             code = "".join((ROOT / file).read_text().split())
             assert "".join(call.split()) in code, f"nothing uses {verb} of {where}"
+
+
+# Only where the chart's rollouts.httpRoutes is on: a role of its own.
+ROUTE_RIGHTS = {
+    "get": (ROUTES, "self._kube.get(HTTP_ROUTES"),
+    "list": (ROUTES, "kube.watch(HTTP_ROUTES"),
+    "watch": (ROUTES, "kube.watch(HTTP_ROUTES"),
+    "patch": (ROUTES, "self._kube.json_patch(HTTP_ROUTES"),
+}
+
+
+@pytest.mark.cluster
+def test_C53_routes_are_the_operators_business_only_where_they_are_enabled(installed):
+    question = (OPERATOR, "gateway.networking.k8s.io", "httproutes", ELSEWHERE)
+
+    def allowed():
+        account, *where = question
+        return {verb for verb in VERBS if may(installed, account, verb, *where)}
+
+    assert allowed() == set()
+    installed.apply(FILES / "rbac-routes.yaml")
+    try:
+        wait_until(
+            lambda: allowed() == ROUTE_RIGHTS.keys(), seconds=20, what="the rights on routes"
+        )
+        group, resource = question[1:3]
+        assert not may(installed, OPERATOR, "patch", group, f"{resource}/status", ELSEWHERE)
+        assert not may(installed, OPERATOR, "patch", group, "gateways", ELSEWHERE)
+    finally:
+        installed.kubectl("delete", "-f", str(FILES / "rbac-routes.yaml"))
+
+
+def test_C53_every_right_on_routes_is_asked_for_by_a_line_of_code():
+    (rule,) = next(iter(yaml.safe_load_all((FILES / "rbac-routes.yaml").read_text())))["rules"]
+    assert set(rule["verbs"]) == ROUTE_RIGHTS.keys()
+    assert rule["resources"] == ["httproutes"]
+    for file, call in ROUTE_RIGHTS.values():
+        assert call in "".join((ROOT / file).read_text().split())

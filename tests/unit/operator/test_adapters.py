@@ -343,6 +343,7 @@ class TestMetrics:
             conditions=(
                 make_condition(),
                 make_condition("WeightReached", kind=Condition.ROLLOUT_PROGRESSING),
+                make_condition("RouteContested", "False", Condition.TRAFFIC_ROUTED),
             ),
         )
         from dataclasses import replace
@@ -359,6 +360,7 @@ class TestMetrics:
         of_cache = 'name="c1",namespace="search"'
         assert f'modelcache_cache_traffic_percent{{{of_cache},track="canary"}} 5.0' in text
         assert f'modelcache_cache_rollout{{{of_cache},reason="WeightReached"}} 1.0' in text
+        assert f'modelcache_cache_route{{{of_cache},reason="RouteContested"}} 1.0' in text
         assert 'modelcache_cache_held_versions{name="c1",namespace="search"} 1.0' in text
         assert 'modelcache_version_ready{name="m1",namespace="search"} 0.0' in text
         state = 'name="m1",namespace="search",reason="SourceChanged"'

@@ -23,6 +23,8 @@ def test_defaults_are_those_of_the_chart():
     assert (config.http_port, config.identity, config.leader_elect) == (8080, "pod-1", True)
     assert (config.agent_lost_after_seconds, config.silence_limit_seconds) == (300, 600)
     assert config.kubeconfig is config.source_policy is config.hub_endpoint is None
+    assert (config.http_routes, config.prometheus_url) == (False, None)
+    assert config.prometheus_ca_file is config.prometheus_token_file is None
 
 
 def test_a_flag_beats_the_environment_which_beats_the_default():
@@ -58,6 +60,13 @@ def test_values_are_parsed_once(tmp_path: Path):
         ("--hub-endpoint=mirror", "write it like https://hub.example.com"),
         ("--hub-endpoint=http://u:p@mirror", "write it like https://hub.example.com"),
         ("--http-port=70000", "write a port"),
+        ("--http-routes=yes", "true or false"),
+        ("--prometheus-url=prometheus:9090", "write it like https://prometheus"),
+        ("--prometheus-url=ftp://prometheus", "write it like https://prometheus"),
+        ("--prometheus-url=http://u:p@prometheus", "write it like https://prometheus"),
+        ("--prometheus-url=http://prometheus:port", "write it like https://prometheus"),
+        ("--prometheus-url=http://prometheus/?a=b", "write it like https://prometheus"),
+        ("--prometheus-ca-file=/nowhere/at-all", "there is no file"),
         ("--grants-bind=8443", "write host:port"),
         ("--grants-names=,", "separated by commas"),
         ("--agent-lost-after=soon", "for example 300s"),
@@ -89,3 +98,16 @@ def test_a_bad_value_in_the_environment_names_the_variable():
 def test_unknown_or_unfinished_options_are_refused(arguments):
     with pytest.raises(ConfigError, match="--help"):
         load(*arguments)
+
+
+def test_a_token_is_sent_over_https_alone(tmp_path: Path):
+    token, ca = tmp_path / "token", tmp_path / "ca.crt"
+    token.touch()
+    ca.touch()
+    given = f"--prometheus-token-file={token}", f"--prometheus-ca-file={ca}"
+    config = load("--prometheus-url=https://prometheus:9090/tenant", *given)
+    assert config.prometheus_url == "https://prometheus:9090/tenant"
+    assert (config.prometheus_token_file, config.prometheus_ca_file) == (token, ca)
+    for flag in given:
+        with pytest.raises(ConfigError, match=r"goes with a --prometheus-url .* https://"):
+            load("--prometheus-url=http://prometheus:9090", flag)

@@ -1,0 +1,5 @@
+module modelcache.io/e2e/cluster/gateway-api
+
+go 1.26.0
+
+require sigs.k8s.io/gateway-api v1.5.1 // indirect
