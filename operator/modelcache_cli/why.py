@@ -117,6 +117,9 @@ def judge_object(kind: TargetKind, found: Object) -> Finding:
         for warning in (Condition.DISK_PRESSURE, Condition.PEER_SUSPECTED):
             if (told := _find(conditions, warning)) is not None and told.status == "True":
                 return Finding(told.reason, told.message)
+        routed = _find(conditions, Condition.TRAFFIC_ROUTED)
+        if routed is not None and routed.status != "True":
+            return Finding(routed.reason, routed.message)
         current = _find(conditions, Condition.SOURCE_CURRENT)
         if current is not None and current.status != "True":
             return Finding(current.reason, current.message)
