@@ -8,6 +8,13 @@ import pytest
 from modelcache_testbed import go_toolchain, programs
 from modelcache_testbed.__main__ import main
 from modelcache_testbed.errors import ProgramMissingError
+from modelcache_testbed.folders import modules_folder
+from modelcache_testbed.gateway_api import (
+    GATEWAY_API_VERSION,
+    HTTP_ROUTE_CRD,
+    MODULE,
+    http_route_crd,
+)
 from modelcache_testbed.go_toolchain import parse_version
 from modelcache_testbed.profiles import PROFILES
 from modelcache_testbed.programs import ETCD, KUBE_APISERVER
@@ -49,6 +56,12 @@ def test_the_module_pins_the_version_that_the_program_claims(program):
         if line.strip() and program.package.startswith(line.split()[0]) and " v" in line
     )
     assert f"{module} {program.version}" in pinned
+
+
+def test_the_crd_of_http_routes_comes_from_the_module_that_is_pinned():
+    pinned = (modules_folder() / "gateway-api" / "go.mod").read_text()
+    assert f"require {MODULE} {GATEWAY_API_VERSION}" in pinned
+    assert http_route_crd().read_text().count(f"name: {HTTP_ROUTE_CRD}") == 1
 
 
 @pytest.mark.parametrize("program", BUILT, ids=lambda program: program.name)

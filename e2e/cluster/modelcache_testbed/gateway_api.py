@@ -13,13 +13,13 @@ from modelcache_testbed.go_toolchain import find_go
 
 GATEWAY_API_VERSION = "v1.5.1"
 HTTP_ROUTE_CRD = "httproutes.gateway.networking.k8s.io"
-_MODULE = "sigs.k8s.io/gateway-api"
+MODULE = "sigs.k8s.io/gateway-api"
 
 
 def http_route_crd() -> Path:
     """Return the file of the HTTPRoute CRD; the module is downloaded once, checked by go.sum."""
     result = subprocess.run(
-        [str(find_go()), "mod", "download", "-json", f"{_MODULE}@{GATEWAY_API_VERSION}"],
+        [str(find_go()), "mod", "download", "-json", f"{MODULE}@{GATEWAY_API_VERSION}"],
         cwd=modules_folder() / "gateway-api",
         env={**os.environ, "GOWORK": "off", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"},
         capture_output=True,
@@ -29,6 +29,6 @@ def http_route_crd() -> Path:
     answer = json.loads(result.stdout or "{}")
     if result.returncode or "Dir" not in answer:
         cause = answer.get("Error") or result.stderr.strip()
-        raise BuildFailedError(f"{_MODULE} {GATEWAY_API_VERSION} cannot be had: {cause}")
+        raise BuildFailedError(f"{MODULE} {GATEWAY_API_VERSION} cannot be had: {cause}")
     group, plural = "gateway.networking.k8s.io", "httproutes"
     return Path(answer["Dir"]) / "config" / "crd" / "standard" / f"{group}_{plural}.yaml"

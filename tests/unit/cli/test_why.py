@@ -108,6 +108,15 @@ async def test_what_does_not_exist_is_said_with_the_cure():
             "that the operator runs\n",
             id="nobody has looked at it",
         ),
+        pytest.param(
+            having(
+                condition("Ready"),
+                condition("TrafficRouted", "False", "RouteNotFound", "there is no HTTPRoute embed"),
+            ),
+            "modelcache search/m: RouteNotFound: there is no HTTPRoute embed; cure: create the "
+            "HTTPRoute, or correct rollout.httpRouteRef.name\n",
+            id="ready and not routed",
+        ),
     ],
 )
 async def test_a_model_cache_is_explained_in_one_line(found, line):
