@@ -79,6 +79,7 @@ class Router:
                 self._queue.add(cache_key(cache.key))
                 if _meaning(change.old) != _meaning(change.new):
                     self._look_at_pods_of(cache.key)
+                self._look_at_rivals(cache, change)
             case PodView():
                 self._pod_changed(change)
             case NodeView() as node:
@@ -165,6 +166,13 @@ class Router:
         for pod in (old, new):
             if is_news and pod is not None and pod.track == Track.CANARY:
                 self._queue.add(cache_key(pod.cache), after_seconds=_REPORT_SECONDS)
+
+    def _look_at_rivals(self, cache: ModelCacheView, change: Changed) -> None:
+        """Who names the same HTTPRoute may have a say in it now."""
+        before, after = _route_claim(change.old), _route_claim(change.new)
+        if before != after:
+            for name in {before[1], after[1]} - {None}:
+                self.on_route(ObjectKey(cache.key.namespace, str(name)))
 
     def _look_at_pods_of(self, cache: ObjectKey) -> None:
         for pod in self._world.pods_of(cache):
@@ -260,6 +268,13 @@ def _meaning(view: View | None) -> object:
 def _route_name(cache: ModelCacheView) -> str | None:
     ref = cache.spec.rollout.http_route_ref if cache.spec.rollout else None
     return None if ref is None else ref.name
+
+
+def _route_claim(view: View | None) -> tuple[object, str | None]:
+    """What a ModelCache says of its HTTPRoute, and the route's name."""
+    if not isinstance(view, ModelCacheView) or view.is_deleted or view.spec.rollout is None:
+        return None, None
+    return view.spec.rollout.http_route_ref, _route_name(view)
 
 
 def _rollout_traits(pod: PodView | None) -> object:

@@ -53,10 +53,13 @@ class TrafficBook:
 
     def verdict_of(self, cache: ModelCacheView) -> RouteVerdict | None:
         """What is known of the route that the ModelCache names, from the stored status at first."""
-        if cache.spec.rollout is None or cache.spec.rollout.http_route_ref is None:
+        ref = cache.spec.rollout.http_route_ref if cache.spec.rollout else None
+        if ref is None:
             return None
         found = self.routed.get(cache.key)
-        return found.verdict if found is not None else recall_verdict(cache)
+        if found is None:
+            return recall_verdict(cache)
+        return found.verdict if found.wish.ref == ref else None
 
     def is_route_due(self, cache: ModelCacheView) -> bool:
         """True if the route was not looked at for what the ModelCache wants now."""

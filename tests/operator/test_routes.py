@@ -164,6 +164,8 @@ async def test_a_controller_that_reverts_weights_is_named_and_not_fought(stage):
     await gateway.wish(canary=None)
     await stage.until(gateway.weights, [100, 0])
     await stage.until(gateway.said, ("True", "RouteWeightsSet"))
+    await asyncio.to_thread(stage.cluster.kubectl, "delete", "crd", HTTP_ROUTE_CRD)
+    await stage.until(gateway.said, ("False", "GatewayApiMissing"))
 
 
 @pytest.mark.nodes(2)

@@ -50,6 +50,7 @@ class PrometheusServer:
                     connector=aiohttp.TCPConnector(ssl=context),
                     timeout=timeout,
                     cookie_jar=aiohttp.DummyCookieJar(),
+                    auto_decompress=False,
                 ) as session,
                 session.post(
                     self.url.rstrip("/") + _PATH, data=form, headers=headers, allow_redirects=False

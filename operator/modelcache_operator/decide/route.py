@@ -193,10 +193,10 @@ def describe_undone(route: RouteView, wish: RouteWish, attempts: Attempts | None
 
 
 def recall_verdict(cache: ModelCacheView) -> RouteVerdict | None:
-    """What the stored status says of the route: all that a new leader has at first."""
+    """What the stored status says of this very spec's route: all that a new leader has at first."""
     found = find_condition(cache.status.conditions, Condition.TRAFFIC_ROUTED)
     known = {reason.value: reason for reason in Reason}
-    if found is None or found.reason not in known:
+    if found is None or found.reason not in known or found.observed_generation != cache.generation:
         return None
     return RouteVerdict(known[found.reason], found.message, is_routed=found.status == "True")
 

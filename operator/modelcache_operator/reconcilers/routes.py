@@ -32,6 +32,12 @@ from modelcache_operator.workqueue import Requeue
 # Whoever writes the route at the same moment is done soon.
 _TRIES: Final = 3
 _NEXT_TRIES_SECONDS: Final = 5.0
+# Nothing tells of a right that is given, or of a rule of admission that is taken back.
+_REFUSED_SECONDS: Final = 60.0
+_LOOK_AGAIN: Final = {
+    Reason.ROUTE_CHANGED: _NEXT_TRIES_SECONDS,
+    Reason.ROUTE_REFUSED: _REFUSED_SECONDS,
+}
 _NOT_ENABLED: Final = RouteVerdict(
     Reason.ROUTES_NOT_ENABLED, "the operator is not set up to write HTTPRoutes"
 )
@@ -77,7 +83,7 @@ class RouteReconciler:
         if not isinstance(ended, Trouble):
             return ended
         verdict = RouteVerdict(ended.reason, ended.message)
-        return Routed(wish, verdict, attempts), _NEXT_TRIES_SECONDS if _is_passing(ended) else None
+        return Routed(wish, verdict, attempts), _LOOK_AGAIN.get(ended.reason)
 
     async def _try(
         self, routes: Routes, namespace: str, wish: RouteWish, attempts: Attempts | None

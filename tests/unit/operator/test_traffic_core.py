@@ -142,6 +142,17 @@ def test_of_two_model_caches_with_the_same_backends_one_writes(stage):
     told = next(c for c in status.conditions if c.type == ROUTED)
     assert (told.status, told.reason) == ("False", Reason.ROUTE_CLAIMED)
     assert stage.routes.weights == [95, 5]
+    stage.world.hide(stage.world.cache.model_cache(C1))
+    stage.core.settle()
+    assert stage.routes.weights == [100, 0]
+
+
+def test_another_route_is_looked_at_before_anything_goes_up(stage):
+    stage.wish("m1", http_route_ref=REF)
+    stage.routes.trouble = Trouble(Reason.ROUTE_NOT_FOUND, "there is none")
+    other = REF.model_copy(update={"canary_service": "embed-next"})
+    stage.wish("m1", "m2", 5, http_route_ref=other)
+    assert (stage.weight, stage.said(ROUTED)) == (0, ("False", Reason.ROUTE_NOT_FOUND))
 
 
 def test_the_weight_goes_up_only_past_the_gate_and_waits_without_a_number(stage):

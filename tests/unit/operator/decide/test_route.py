@@ -208,5 +208,6 @@ def test_a_new_leader_begins_with_what_the_status_says():
     verdict = recall_verdict(cache)
     assert (verdict.reason, verdict.is_routed) == (Reason.ROUTE_CONTESTED, False)
     assert judge_verdict(verdict).reason is Reason.ROUTE_CONTESTED
+    assert recall_verdict(replace(cache, generation=cache.generation + 1)) is None
     assert recall_verdict(make_cache()) is None
     assert judge_verdict(None).reason is Reason.ROUTE_PENDING
