@@ -147,11 +147,11 @@ def decide_route(route: RouteView, wish: RouteWish) -> RoutePlan:
             ours += _take_away(canary) if not wish.canary else ()
         else:
             ours += _split(stable[0], canary[0], wish.canary)
+    changes = tuple(ours) if any(one.weight != one.backend.weight for one in ours) else ()
     if unsuited is not None:
-        return RoutePlan(tuple(ours), RouteVerdict(Reason.ROUTE_UNSUITED, unsuited))
+        return RoutePlan(changes, RouteVerdict(Reason.ROUTE_UNSUITED, unsuited))
     if not ours and (missing := _find_missing(route, wish)) is not None:
         return RoutePlan((), RouteVerdict(Reason.ROUTE_BACKEND_MISSING, missing))
-    changes = tuple(ours) if any(one.weight != one.backend.weight for one in ours) else ()
     message = f"HTTPRoute {route.key.name} splits {wish.split}"
     return RoutePlan(changes, RouteVerdict(Reason.ROUTE_WEIGHTS_SET, message, is_routed=True))
 
