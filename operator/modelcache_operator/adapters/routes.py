@@ -88,7 +88,7 @@ async def watch_routes(
     While no HTTPRoutes are served it asks now and then.
     """
     known: dict[ObjectKey, tuple[str, int]] = {}
-    is_missing = False
+    is_missing = has_listed = False
 
     def tell(error: KubeError) -> None:
         nonlocal is_missing
@@ -102,7 +102,7 @@ async def watch_routes(
     async with aclosing(kube.watch(HTTP_ROUTES, on_error=tell)) as events:
         async for event in events:
             if event.type is Change.SYNCED:
-                is_missing = False
+                is_missing, has_listed = False, True
                 on_listed()
                 continue
             metadata = event.object["metadata"]
@@ -114,7 +114,8 @@ async def watch_routes(
                 continue
             else:
                 known[key] = state
-            on_change(key)
+            if has_listed:
+                on_change(key)
 
 
 def parse_route(raw: Raw) -> RouteView:
