@@ -15,6 +15,8 @@ asked for. Errors are a tree:
     ├── LayoutError               which files make up the model cannot be told
     ├── BadFileError              a file is not what its header says
     ├── UnsupportedDtypeError     a library has no such type; the bytes are still there
+    ├── SelectionError            no such tensor, or no such part of it
+    ├── NoDeviceError             torch has no such device here
     ├── DeviceMapError            a device's memory cannot be mapped here; read the volume
     └── ClosedError               the object was closed
 """
@@ -29,9 +31,12 @@ from modelcache.errors import (
     FallbackWarning,
     LayoutError,
     ModelCacheError,
+    NoDeviceError,
     NoSuchVersionError,
     NotReadyError,
     NoVolumeError,
+    PageableWarning,
+    SelectionError,
     UnsupportedDtypeError,
     VolumeRefusedError,
 )
@@ -49,9 +54,12 @@ __all__ = [
     "FallbackWarning",
     "LayoutError",
     "ModelCacheError",
+    "NoDeviceError",
     "NoSuchVersionError",
     "NoVolumeError",
     "NotReadyError",
+    "PageableWarning",
+    "SelectionError",
     "TensorIndex",
     "TensorInfo",
     "UnsupportedDtypeError",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from modelcache.choice import STABLE, Track, choose_track, make_weights
+from modelcache.cuts import Slice
 from modelcache.errors import (
     DevelopmentWarning,
     ModelCacheError,
@@ -74,6 +75,18 @@ class Version:
     def tensors(self, folder: str = ".") -> dict[str, torch.Tensor]:
         """All tensors by name, for torch, on the shared pages."""
         return self.safetensors(folder).tensors()
+
+    def to(
+        self,
+        device: torch.device | str,
+        folder: str = ".",
+        *,
+        names: Iterable[str] | None = None,
+        slices: Mapping[str, Slice] | None = None,
+    ) -> dict[str, torch.Tensor]:
+        """Copies of tensors on a device, by name. See `Weights.to`."""
+        with self.safetensors(folder) as weights:
+            return weights.to(device, names, slices)
 
     def load_into(self, module: torch.nn.Module, folder: str = ".", *, strict: bool = True) -> None:
         """Make the shared pages the parameters of a module; nothing is copied.

@@ -35,6 +35,14 @@ class UnsupportedDtypeError(ModelCacheError):
     """The library that was asked for has no such type; `Weights.raw` gives the bytes."""
 
 
+class SelectionError(ModelCacheError):
+    """There is no such tensor, or no such part of it."""
+
+
+class NoDeviceError(ModelCacheError):
+    """Torch has no such device here, or it is none that tensors can be brought to."""
+
+
 class DeviceMapError(ModelCacheError):
     """A device's memory cannot be mapped here; the volume has the same bytes."""
 
@@ -49,6 +57,10 @@ class FallbackWarning(UserWarning):
 
 class DevelopmentWarning(UserWarning):
     """A plain folder stands in for the volume, as the environment says."""
+
+
+class PageableWarning(UserWarning):
+    """Memory could not be page-locked, or not in time, so copies to a device are slower."""
 
 
 class CopiedWarning(UserWarning):

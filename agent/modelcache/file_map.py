@@ -28,8 +28,24 @@ class FileMap:
 
     def __init__(self, path: Path, file: BinaryIO, size: int, *, read_only: bool) -> None:
         self.path = path
+        self._identity = _identify(file.fileno())
         self.copied_bytes = 0
         self.buffer: memoryview = self._map(file, size, read_only=read_only)
+
+    def reopen(self) -> int:
+        """A descriptor of the file. Raises BadFileError if the path shows another one by now."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            fd = None
+        if fd is not None and _identify(fd) == self._identity:
+            return fd
+        if fd is not None:
+            os.close(fd)
+        raise BadFileError(
+            f"{self.path}: it was replaced, changed or removed since it was opened: open the "
+            "weights again"
+        )
 
     def _map(self, file: BinaryIO, size: int, *, read_only: bool) -> memoryview:
         protection = mmap.PROT_READ | (0 if read_only else mmap.PROT_WRITE)
@@ -61,6 +77,11 @@ class FileMap:
             done += count
         self.copied_bytes = size
         return view.toreadonly() if read_only else view
+
+
+def _identify(fd: int) -> tuple[int, int, int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def count_private_bytes(paths: frozenset[Path]) -> int:

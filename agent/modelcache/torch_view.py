@@ -39,7 +39,7 @@ def view(info: TensorInfo, buffer: memoryview) -> torch.Tensor:
     Raises:
         UnsupportedDtypeError: torch has no such type.
     """
-    dtype = _find_dtype(info)
+    dtype = find_dtype(info)
     if info.size_bytes == 0:
         return torch.empty(info.shape, dtype=dtype)
     if info.offset % dtype.itemsize:
@@ -52,6 +52,11 @@ def view(info: TensorInfo, buffer: memoryview) -> torch.Tensor:
     )
 
 
+def view_bytes(buffer: memoryview) -> torch.Tensor:
+    """All bytes of the buffer, which the tensor's storage owns."""
+    return torch.frombuffer(buffer, dtype=torch.uint8)
+
+
 def view_on_device(info: TensorInfo, array: Any, device: str) -> torch.Tensor:
     """A tensor on bytes of a device. Its storage owns the array.
 
@@ -59,7 +64,7 @@ def view_on_device(info: TensorInfo, array: Any, device: str) -> torch.Tensor:
         UnsupportedDtypeError: torch has no such type.
         DeviceMapError: this torch does not know the device, or the bytes are not aligned for it.
     """
-    dtype = _find_dtype(info)
+    dtype = find_dtype(info)
     if info.size_bytes == 0:
         return torch.empty(info.shape, dtype=dtype, device=device)
     if info.offset % dtype.itemsize:
@@ -72,7 +77,8 @@ def view_on_device(info: TensorInfo, array: Any, device: str) -> torch.Tensor:
     return whole.view(dtype).reshape(info.shape)
 
 
-def _find_dtype(info: TensorInfo) -> torch.dtype:
+def find_dtype(info: TensorInfo) -> torch.dtype:
+    """The tensor's type. Raises UnsupportedDtypeError."""
     dtype: torch.dtype | None = getattr(torch, _DTYPES.get(info.dtype, ""), None)
     if dtype is None:
         raise UnsupportedDtypeError(

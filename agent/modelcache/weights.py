@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from modelcache.cuts import MOST_READERS, Cut, Slice, make_cuts, split_tensors
 from modelcache.errors import BadFileError, ClosedError, UnsupportedDtypeError
 from modelcache.file_map import FileMap, count_private_bytes
 from modelcache.header import Header, TensorInfo, read_header
@@ -48,6 +49,8 @@ class Weights:
         self._is_closed = False
         self._headers: dict[str, Header] = {}
         self.metadata: dict[str, str] = {}
+        self.pageable_bytes = 0
+        """Bytes that went to a card through memory that could not be page-locked."""
         for path in files:
             self._open(path)
 
@@ -104,8 +107,7 @@ class Weights:
 
     def info(self, name: str) -> TensorInfo:
         """Type, shape and place of a tensor. Raises KeyError, BadFileError, ClosedError."""
-        if self._is_closed:
-            raise ClosedError("these weights were closed: open them again with safetensors()")
+        self._refuse_if_closed()
         return self._headers[name].info(name)
 
     def raw(self, name: str) -> memoryview:
@@ -140,9 +142,81 @@ class Weights:
         found = self.info(name)
         return view(found, self._maps[found.file].buffer)
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """All tensors for torch, by name. Raises as `tensor` does."""
-        return {name: self.tensor(name) for name in self}
+    def tensors(
+        self, names: Iterable[str] | None = None, slices: Mapping[str, Slice] | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Tensors for torch by name, on the shared pages; nothing is read yet.
+
+        Args:
+            names: which; None: all.
+            slices: of which only a part: `(dimension, start, stop)`, or slices as torch takes them.
+
+        Raises:
+            SelectionError: there is no such tensor, or no such part of it.
+            UnsupportedDtypeError: as `tensor`.
+        """
+        return {
+            cut.info.name: self.tensor(cut.info.name)[cut.index]
+            for cut in self._select(names, slices)
+        }
+
+    def to(
+        self,
+        device: torch.device | str,
+        names: Iterable[str] | None = None,
+        slices: Mapping[str, Slice] | None = None,
+        *,
+        readers: int = MOST_READERS,
+    ) -> dict[str, torch.Tensor]:
+        """Copies of tensors on a device, by name: `cpu`, `cuda` or `meta`. All there on return.
+
+        Only the bytes of the names and slices are read. On the CPU they are read into place. To a
+        card they go by as many page-locked buffers of 16 MiB as there are readers, or through
+        pageable memory with a `PageableWarning`; that path was never run on a card, and is
+        experimental. `meta` reads nothing.
+
+        Args:
+            device: where to; `cuda` is the current card.
+            names: as `tensors`.
+            slices: as `tensors`.
+            readers: threads that read, 2 to 4.
+
+        Raises:
+            NoDeviceError: torch has no such device here.
+            SelectionError, UnsupportedDtypeError: as `tensors`.
+            BadFileError, OSError: a file cannot be read, or is no longer the one that was opened.
+            torch.OutOfMemoryError: the device has no room for them; nothing stays there.
+        """
+        from modelcache.bring import bring  # noqa: PLC0415 - torch only where it is used
+
+        cuts = self._select(names, slices)
+        is_part = names is not None or bool(slices)
+        found, pageable = bring(cuts, self._maps, device, readers=readers, is_part=is_part)
+        self.pageable_bytes += pageable
+        return found
+
+    def split(self, dimensions: Mapping[str, int], rank: int, ranks: int) -> dict[str, Slice]:
+        """The slices of one rank of a tensor-parallel group, for `tensors` and `to`.
+
+        Args:
+            dimensions: globs of names, and the dimension along which their tensors are cut; the
+                first glob that matches counts. What none matches stays whole.
+            rank: from 0 on.
+            ranks: how many there are.
+
+        Raises:
+            SelectionError: a glob matches nothing, or a tensor cannot be cut into equal parts.
+            ValueError: there is no such rank.
+        """
+        return split_tensors([self.info(name) for name in self], dimensions, rank, ranks)
+
+    def _select(self, names: Iterable[str] | None, slices: Mapping[str, Slice] | None) -> list[Cut]:
+        self._refuse_if_closed()
+        return make_cuts(self._headers, self.info, names, slices)
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise ClosedError("these weights were closed: open them again with safetensors()")
 
     @overload
     def stream_layers(
