@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 OUT = Path(__file__).with_name("out")
+SCALE = "MODELCACHE_BENCH_SCALE"
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,21 @@ def make_figure(
     )
 
 
+def scale() -> float:
+    """What sizes are multiplied by: below 1 only to see that a figure runs."""
+    return float(os.environ.get(SCALE, "1"))
+
+
+def scaled(size: int, least: int = 1) -> int:
+    """A size or count of this run."""
+    return max(least, int(size * scale()))
+
+
+def scaled_rounds(rounds: int) -> int:
+    """One is enough to see that it runs."""
+    return rounds if scale() >= 1 else 1
+
+
 def interleave(
     contenders: Mapping[str, Callable[[], float]], rounds: int
 ) -> dict[str, list[float]]:
@@ -70,7 +86,9 @@ def interleave(
 
 
 def keep(figure: Figure) -> None:
-    """Write `benchmarks/out/<name>.json`."""
+    """Write `benchmarks/out/<name>.json`, unless sizes were scaled: that says nothing."""
+    if scale() != 1:
+        return
     OUT.mkdir(exist_ok=True)
     path = OUT / f"{figure.name}.json"
     path.write_text(json.dumps(asdict(figure), indent=2) + "\n")
@@ -78,6 +96,8 @@ def keep(figure: Figure) -> None:
 
 def print_table(figures: Sequence[Figure]) -> None:
     """One line for each figure and contender."""
+    if scale() != 1:
+        print(f"\n{SCALE}={scale()}: these figures say nothing, and are not kept")
     print(f"\n{'figure':<16} {'who':<24} {'value':>12} {'unit':<8} {'ours / this':>12}   spread")
     for figure in figures:
         rows = [("ours", figure.ours), *figure.peers.items()]
