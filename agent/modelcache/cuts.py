@@ -34,6 +34,11 @@ class Cut:
         return math.prod(self.shape) * DTYPE_BITS[self.info.dtype] // 8
 
     @property
+    def is_whole(self) -> bool:
+        """Whether nothing is left out."""
+        return self.shape == self.info.shape
+
+    @property
     def index(self) -> tuple[slice, ...]:
         """The part, as torch and numpy take it."""
         pairs = zip(self.starts, self.shape, strict=True)

@@ -155,10 +155,13 @@ class Weights:
             SelectionError: there is no such tensor, or no such part of it.
             UnsupportedDtypeError: as `tensor`.
         """
-        return {
-            cut.info.name: self.tensor(cut.info.name)[cut.index]
-            for cut in self._select(names, slices)
-        }
+        from modelcache.torch_view import view  # noqa: PLC0415 - torch only where it is used
+
+        found = {}
+        for cut in self._select(names, slices):
+            whole = view(cut.info, self._maps[cut.info.file].buffer)
+            found[cut.info.name] = whole if cut.is_whole else whole[cut.index]
+        return found
 
     def to(
         self,
