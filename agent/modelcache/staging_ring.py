@@ -49,7 +49,6 @@ class StagingRing:
         allocate: makes a pageable one.
         size_bytes: at least 1.
         count: at least 1.
-        first_wait_seconds: how long the first page-locked buffer is waited for.
     """
 
     def __init__(
@@ -58,7 +57,6 @@ class StagingRing:
         allocate: Callable[[int], torch.Tensor],
         size_bytes: int,
         count: int,
-        first_wait_seconds: float = _FIRST_WAIT_SECONDS,
     ) -> None:
         if size_bytes < 1 or count < 1:
             raise ValueError("a ring needs buffers of at least one byte")
@@ -74,7 +72,7 @@ class StagingRing:
         self._is_pageable = False
         self._is_stopped = False
         self._changed = threading.Condition()
-        self._wait_until = time.monotonic() + first_wait_seconds
+        self._wait_until = time.monotonic() + _FIRST_WAIT_SECONDS
         # A daemon: a driver that takes its time must not hold up the end of the process.
         threading.Thread(target=self._pin_all, name="modelcache-pins", daemon=True).start()
 

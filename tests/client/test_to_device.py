@@ -134,6 +134,32 @@ def test_a_card_gets_what_the_file_has_through_few_buffers(folder, on_card, coun
     assert_nothing_is_left(cuda)
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_all_readers_read_at_once(folder, on_card, monkeypatch, device):
+    on_card()
+    weights, fill, started = open_weights(folder), block_reader._fill, []
+    together = threading.Barrier(4, timeout=60)
+
+    def meet(*arguments):
+        started.append(1)
+        if len(started) <= 4:
+            together.wait()
+        fill(*arguments)
+
+    monkeypatch.setattr(block_reader, "_fill", meet)
+    assert_same(weights.to(device, ["large"]), weights.tensors(["large"]))
+    assert len(started) > 8
+
+
+def test_the_parts_of_all_ranks_together_are_the_tensors(folder):
+    weights, dimensions = open_weights(folder), {"rows": 0, "col*": 1}
+    parts = [weights.to("cpu", slices=weights.split(dimensions, n, 4)) for n in range(4)]
+    for name, dimension in (("rows", 0), ("columns", 1)):
+        assert parts[0][name].shape[dimension] * 4 == weights.info(name).shape[dimension]
+        assert torch.equal(torch.cat([p[name] for p in parts], dimension), weights.tensor(name))
+    assert all(torch.equal(part["large"], weights.tensor("large")) for part in parts)
+
+
 def test_a_ring_that_does_not_wait_for_the_card_would_be_found(folder, on_card, monkeypatch):
     on_card()
     monkeypatch.setattr(device_copy.CudaCopies, "mark", lambda _: None)
