@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from modelcache_api.names import Condition, EntryState, Reason, Tier
+from modelcache_api.names import Condition, EntryState, Priority, Reason, Retention, Tier
 from modelcache_api.v1alpha1.base import ConditionStatus
 from modelcache_api.v1alpha1.cache_node import (
     CacheNodeSpec,
@@ -22,6 +22,11 @@ from modelcache_api.v1alpha1.model_cache import (
     Placement,
     TrackSpec,
 )
+from modelcache_api.v1alpha1.model_cache_quota import (
+    ModelCacheQuotaSpec,
+    ModelCacheQuotaStatus,
+    QuotaBytes,
+)
 from modelcache_api.v1alpha1.model_version import (
     ModelVersionSpec,
     ModelVersionStatus,
@@ -33,6 +38,7 @@ from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.node_book import NodeBook, make_node_book
 from modelcache_operator.decide.world import (
     CacheNodeView,
+    ModelCacheQuotaView,
     ModelCacheView,
     ModelVersionView,
     NodeName,
@@ -196,6 +202,9 @@ def make_cache(
     generation: int = 1,
     is_deleted: bool = False,
     tier: Tier = Tier.DISK,
+    priority: Priority = Priority.NORMAL,
+    retention: Retention = Retention.CACHED,
+    created_at: str = "",
     **placement: Any,
 ) -> ModelCacheView:
     return ModelCacheView(
@@ -203,10 +212,36 @@ def make_cache(
         Uid(uid or f"uid-{namespace}-{name}"),
         generation,
         ModelCacheSpec(
-            stable=TrackSpec(model_version=version), tier=tier, placement=Placement(**placement)
+            stable=TrackSpec(model_version=version),
+            tier=tier,
+            placement=Placement(**placement),
+            priority=priority,
+            retention=retention,
         ),
         ModelCacheStatus(conditions=tuple(conditions)),
         is_deleted,
+        created_at,
+    )
+
+
+def make_quota(
+    name: str = "q1",
+    *,
+    namespace: str = "search",
+    generation: int = 1,
+    max_priority: Priority = Priority.NORMAL,
+    all_nodes: bool = False,
+    **hard: str,
+) -> ModelCacheQuotaView:
+    """`hard` are quantities of disk, host and pinned."""
+    return ModelCacheQuotaView(
+        ObjectKey(namespace, name),
+        Uid(f"uid-{namespace}-{name}"),
+        generation,
+        ModelCacheQuotaSpec(
+            hard=QuotaBytes(**hard), max_priority=max_priority, all_nodes=all_nodes
+        ),
+        ModelCacheQuotaStatus(),
     )
 
 

@@ -49,6 +49,9 @@ CURES: Final[Mapping[Reason, str]] = {
     Reason.NOT_A_MODEL: "upload the real file and create a new ModelVersion",
     Reason.NEVER_FITS: "give nodes more capacity, select other nodes, or leave files out",
     Reason.INSUFFICIENT_SPACE: "free space, delete a ModelCache, lower copies or add nodes",
+    Reason.QUOTA_EXCEEDED: "lower copies, delete a ModelCache, or ask the administrator for a "
+    "larger ModelCacheQuota",
+    Reason.WITHIN_QUOTA: NOTHING,
     Reason.DISK_PRESSURE: "free space on the node's disk, or give the cache a disk of its own",
     Reason.TRANSFER_STALLED: "it is tried again; look at the network and the store",
     Reason.TRANSFER_FAILED: "it is tried again; mend the store or the proxy before it if it stays",

@@ -12,9 +12,11 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND_MODEL_VERSION: Final = "ModelVersion"
 KIND_MODEL_CACHE: Final = "ModelCache"
 KIND_CACHE_NODE: Final = "CacheNode"
+KIND_MODEL_CACHE_QUOTA: Final = "ModelCacheQuota"
 PLURAL_MODEL_VERSION: Final = "modelversions"
 PLURAL_MODEL_CACHE: Final = "modelcaches"
 PLURAL_CACHE_NODE: Final = "cachenodes"
+PLURAL_MODEL_CACHE_QUOTA: Final = "modelcachequotas"
 
 # Prefix of the labels that say "these bytes are verified here". Written by the node's agent on its
 # own Node, removed by the operator when the agent is silent, read by the scheduler.
@@ -187,6 +189,26 @@ class Tier(StrEnum):
         return self.value.lower()
 
 
+class Priority(StrEnum):
+    """Who goes first and who gives way, the lowest first. Written by users into ModelCaches."""
+
+    LOW = "Low"
+    NORMAL = "Normal"
+    HIGH = "High"
+
+    @property
+    def rank(self) -> int:
+        """Higher for what goes first."""
+        return list(Priority).index(self)
+
+
+class Retention(StrEnum):
+    """Whether copies may be given up for others. Written by users into ModelCaches."""
+
+    CACHED = "Cached"
+    PINNED = "Pinned"
+
+
 class EntryOrigin(StrEnum):
     """Why a node should hold a version. Written by the operator into CacheNodes."""
 
@@ -264,6 +286,8 @@ class Reason(StrEnum):
     UNSAFE_KEY = "UnsafeKey"
     NEVER_FITS = "NeverFits"
     INSUFFICIENT_SPACE = "InsufficientSpace"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    WITHIN_QUOTA = "WithinQuota"
     DISK_PRESSURE = "DiskPressure"
     WAITING = "Waiting"
     QUEUED = "Queued"

@@ -63,6 +63,9 @@ MODEL_CACHES: Final = Resource(
 CACHE_NODES: Final = Resource(
     names.GROUP, names.VERSION, names.PLURAL_CACHE_NODE, names.KIND_CACHE_NODE, namespaced=False
 )
+MODEL_CACHE_QUOTAS: Final = Resource(
+    names.GROUP, names.VERSION, names.PLURAL_MODEL_CACHE_QUOTA, names.KIND_MODEL_CACHE_QUOTA
+)
 NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
 PODS: Final = Resource("", "v1", "pods", "Pod")
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")

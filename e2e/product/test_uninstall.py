@@ -17,7 +17,7 @@ KINDS = (
     "validatingadmissionpolicies,validatingadmissionpolicybindings,"
     "mutatingwebhookconfigurations,validatingwebhookconfigurations,namespaces,cachenodes"
 )
-DEFINITIONS = ["cachenodes", "modelcaches", "modelversions"]
+DEFINITIONS = ["cachenodes", "modelcachequotas", "modelcaches", "modelversions"]
 
 
 def test_C49_an_uninstall_under_running_pods_is_refused_and_changes_nothing(product):

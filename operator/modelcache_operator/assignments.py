@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from modelcache_api.names import EntryOrigin, Tier
+from modelcache_api.names import EntryOrigin, Priority, Tier
 from modelcache_api.v1alpha1.cache_node import CacheRef
 from modelcache_operator.decide.cache_node_spec import Role
 from modelcache_operator.decide.stuck import StuckSince
@@ -44,6 +44,8 @@ class Assignment:
     left: frozenset[NodeName] = field(default=frozenset())
     canary: Beside | None = None
     held: tuple[Beside, ...] = ()
+    priority: Priority = Priority.NORMAL
+    is_pinned: bool = False
 
     @property
     def besides(self) -> tuple[Beside, ...]:
@@ -116,12 +118,14 @@ class Assignments:
         self._by_cache: dict[ObjectKey, Assignment] = {}
         self._by_node: dict[NodeName, set[ObjectKey]] = defaultdict(set)
         self._by_version: dict[Uid, set[ObjectKey]] = defaultdict(set)
+        self._by_namespace: dict[str, set[ObjectKey]] = defaultdict(set)
 
     def rebuild(self, cache_nodes: Iterable[CacheNodeView]) -> None:
         """Forget everything and read it back from what was written last, by whichever leader."""
         self._by_cache.clear()
         self._by_node.clear()
         self._by_version.clear()
+        self._by_namespace.clear()
         for cache_node in cache_nodes:
             self.read_back(cache_node)
 
@@ -145,6 +149,10 @@ class Assignments:
         """All ModelCaches that are placed somewhere."""
         return tuple(self._by_cache)
 
+    def in_namespace(self, namespace: str) -> Iterable[ObjectKey]:
+        """Those of one namespace."""
+        return tuple(self._by_namespace.get(namespace, ()))
+
     def on(self, node: NodeName) -> frozenset[ObjectKey]:
         """The ModelCaches that have a version on one node."""
         return frozenset(self._by_node.get(node, _NOTHING))
@@ -159,6 +167,16 @@ class Assignments:
                 before = tiers.get(version, Tier.DISK)
                 tiers[version] = max(before, tier, key=lambda one: one.speed)
         return tiers
+
+    def priorities_on(self, node: NodeName) -> dict[Uid, Priority]:
+        """The highest priority of any ModelCache that wants each version of the node."""
+        found: dict[Uid, Priority] = {}
+        for cache in self._by_node.get(node, _NOTHING):
+            placed = self._by_cache[cache]
+            for version in placed.versions_on(node):
+                before = found.get(version, Priority.LOW)
+                found[version] = max(before, placed.priority, key=lambda one: one.rank)
+        return found
 
     def placed_on(self, node: NodeName) -> frozenset[ObjectKey]:
         """Those of them whose stable version is placed there."""
@@ -175,6 +193,7 @@ class Assignments:
         if old == new:
             return frozenset()
         self._by_cache[cache] = new
+        self._by_namespace[cache.namespace].add(cache)
         for version in new.versions:
             self._by_version[version].add(cache)
         if old is None:
@@ -193,6 +212,7 @@ class Assignments:
         if old is None:
             return frozenset()
         self._index(cache, frozenset(), old.everywhere)
+        self._by_namespace[cache.namespace].discard(cache)
         for version in old.versions:
             self._forget_version(cache, version)
         return old.everywhere
@@ -220,10 +240,12 @@ class Assignments:
             del self._by_version[version]
 
 
-def _marks(one: Assignment) -> set[tuple[NodeName, Tier, tuple[Role, Uid, bool]]]:
+def _marks(one: Assignment) -> set[tuple[NodeName, Tier, Priority, bool, tuple[Role, Uid, bool]]]:
     """What is written for each node, so that equal marks mean that nothing changes there."""
     return {
-        (node, one.tier_on(node), copy) for node in one.everywhere for copy in one.copies_on(node)
+        (node, one.tier_on(node), one.priority, one.is_pinned, copy)
+        for node in one.everywhere
+        for copy in one.copies_on(node)
     }
 
 
@@ -265,6 +287,8 @@ def _read_back(
             nodes=new.nodes | here,
             evictable=new.evictable | evictable,
         )
+        if (entry := cache_node.spec.find_entry(ref.stable_uid)) is not None:
+            new = replace(new, priority=entry.priority, is_pinned=entry.pinned)
     return new
 
 

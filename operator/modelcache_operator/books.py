@@ -44,6 +44,7 @@ class NodeBooks:
                 self._agents.liveness(name),
                 self._sizes(name),
                 tiers=self._assignments.tiers_on(name),
+                priorities=self._assignments.priorities_on(name),
                 caches=len(self._assignments.on(name)),
                 yielding=self._yielding(name),
             )

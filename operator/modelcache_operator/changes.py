@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from modelcache_operator.decide.world import (
     CacheNodeView,
+    ModelCacheQuotaView,
     ModelCacheView,
     ModelVersionView,
     NodeView,
     PodView,
 )
 
-View = ModelVersionView | ModelCacheView | CacheNodeView | NodeView | PodView
+View = ModelVersionView | ModelCacheView | ModelCacheQuotaView | CacheNodeView | NodeView | PodView
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ class OperatorConfig:
     source_policy: Path | None
     hub_endpoint: str | None
     limits: Path | None
+    default_quota: Path | None
     authority_max_age_seconds: float
     authority_overlap_seconds: float
     peers: bool
@@ -238,6 +239,12 @@ _OPTIONS: Final = {
     ),
     "limits": _Option(
         "--limits", "", _parse_path, "file with the limits of the fleet by source and namespace"
+    ),
+    "default_quota": _Option(
+        "--default-quota",
+        "",
+        _parse_path,
+        "file with the quota of namespaces that have none; without it they have no limit",
     ),
     "authority_max_age_seconds": _Option(
         "--authority-max-age",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from modelcache_operator.agents import Agents
 from modelcache_operator.assignments import Assignments
 from modelcache_operator.books import NodeBooks
 from modelcache_operator.decide.liveness import LivenessLimits
+from modelcache_operator.decide.quota import UNLIMITED, Limits
 from modelcache_operator.gate_keeper import GateKeeper
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.clock import Clock
@@ -19,12 +20,14 @@ from modelcache_operator.ports.routes import Routes
 from modelcache_operator.ports.sources import Sources
 from modelcache_operator.ports.telling import EventSink
 from modelcache_operator.ports.world import ObservedWorld
+from modelcache_operator.quotas import Quotas
 from modelcache_operator.rechecking import Rechecker
 from modelcache_operator.reconcile import Reconciler
 from modelcache_operator.reconcilers.caches import CacheReconciler
 from modelcache_operator.reconcilers.nodes import NodeReconciler
 from modelcache_operator.reconcilers.orphans import OrphanSweep
 from modelcache_operator.reconcilers.pods import PodReconciler
+from modelcache_operator.reconcilers.quotas import QuotaReconciler
 from modelcache_operator.reconcilers.routes import RouteReconciler
 from modelcache_operator.reconcilers.taints import TaintWarden
 from modelcache_operator.reconcilers.versions import VersionReconciler
@@ -41,6 +44,7 @@ class CoreParts:
     """What the core needs. The last three queues hold versions to be listed, and gates to be asked.
 
     `routes` and `measures` are None where the administrator has not set them up.
+    `default_quota` holds for namespaces without a ModelCacheQuota.
     """
 
     world: ObservedWorld
@@ -56,6 +60,7 @@ class CoreParts:
     uniform: Callable[[float, float], float]
     routes: Routes | None = None
     measures: Measures | None = None
+    default_quota: Callable[[], Limits] = field(default=lambda: UNLIMITED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +112,18 @@ def make_core(parts: CoreParts, times: CoreTimes) -> Core:
     gates = GateKeeper(
         world, memory, parts.measures, clock, parts.gate_queue, on_answer=parts.queue.add
     )
-    roller = Roller(world, memory, clock, StoredTimes(clock))
+    quotas = Quotas(world, memory, parts.default_quota)
+    roller = Roller(world, memory, clock, StoredTimes(clock), quotas)
     taints = TaintWarden(world, memory, writer, clock, times.node_ready_timeout_seconds)
     reconciler = Reconciler(
         VersionReconciler(
             world, memory, writer, events, clock, resolver, rechecker, parts.manifests
         ),
-        CacheReconciler(world, memory, router, writer, events, clock, roller, gates),
-        NodeReconciler(world, memory, router, writer, events, clock, taints),
+        CacheReconciler(world, memory, router, writer, events, clock, roller, gates, quotas),
+        NodeReconciler(world, memory, router, writer, events, clock, taints, quotas),
         OrphanSweep(world, parts.manifests),
         PodReconciler(world, memory, writer, events, clock, times.gate_timeout_seconds),
         RouteReconciler(world, memory, parts.routes, clock, parts.queue.add),
+        QuotaReconciler(world, memory, router, writer, events, clock, quotas),
     )
     return Core(memory, router, resolver, rechecker, gates, reconciler)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from modelcache_api.names import EntryOrigin, Track
@@ -19,11 +19,13 @@ class Demands:
     def __init__(self) -> None:
         self._by_node: dict[NodeName, dict[Want, Uid]] = {}
         self._by_cache: dict[ObjectKey, set[NodeName]] = defaultdict(set)
+        self._refused: dict[NodeName, frozenset[Want]] = {}
 
     def rebuild(self, cache_nodes: Iterable[CacheNodeView]) -> None:
         """Forget everything and read it back from what was written last."""
         self._by_node.clear()
         self._by_cache.clear()
+        self._refused.clear()
         for cache_node in cache_nodes:
             self.read_back(cache_node)
 
@@ -37,10 +39,24 @@ class Demands:
             canary = cache_node.spec.find_entry(ref.canary_uid) if ref.canary_uid else None
             if canary is not None and canary.origin is EntryOrigin.DEMAND:
                 demanded[key, Track.CANARY] = Uid(canary.uid)
-        return self.put(cache_node.name, demanded)
+        over = {Uid(entry.uid) for entry in cache_node.spec.entries if entry.over_quota}
+        refused = frozenset(want for want, uid in demanded.items() if uid in over)
+        return self.put(cache_node.name, demanded, refused)
 
-    def put(self, node: NodeName, demanded: Mapping[Want, Uid]) -> frozenset[ObjectKey]:
-        """Remember; returns the ModelCaches that have come or gone."""
+    def put(
+        self,
+        node: NodeName,
+        demanded: Mapping[Want, Uid],
+        refused: frozenset[Want] = frozenset(),
+    ) -> frozenset[ObjectKey]:
+        """Remember; returns the ModelCaches that have come or gone.
+
+        `refused` are told to the node, and not fetched: their namespaces' quotas do not allow it.
+        """
+        if refused:
+            self._refused[node] = refused
+        else:
+            self._refused.pop(node, None)
         before = self._by_node.get(node, _NOTHING)
         old, new = {key for key, _ in before}, {key for key, _ in demanded}
         for cache in new - old:
@@ -58,6 +74,23 @@ class Demands:
     def nodes_of(self, cache: ObjectKey) -> frozenset[NodeName]:
         """The nodes where pods read the ModelCache though it is not placed there."""
         return frozenset(self._by_cache.get(cache, ()))
+
+    def in_namespace(self, namespace: str) -> Iterator[tuple[ObjectKey, NodeName, Uid]]:
+        """What pods of one namespace read, with the nodes and the versions."""
+        for cache in sorted(key for key in self._by_cache if key.namespace == namespace):
+            for node in sorted(self._by_cache[cache]):
+                refused = self._refused.get(node, frozenset())
+                for want, version in self._by_node[node].items():
+                    if want[0] == cache and want not in refused:
+                        yield cache, node, version
+
+    def refused_nodes(self, namespace: str) -> frozenset[NodeName]:
+        """The nodes where a quota refuses what pods of the namespace read."""
+        return frozenset(
+            node
+            for node, refused in self._refused.items()
+            if any(key.namespace == namespace for key, _ in refused)
+        )
 
     def on(self, node: NodeName) -> Mapping[Want, Uid]:
         """What pods of one node ask for, with the versions."""

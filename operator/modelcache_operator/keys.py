@@ -13,6 +13,7 @@ class KeyKind(StrEnum):
 
     VERSION = "version"
     CACHE = "cache"
+    QUOTA = "quota"
     NODE = "node"
     POD = "pod"
     ROUTE = "route"
@@ -53,6 +54,11 @@ def cache_key(key: ObjectKey) -> Key:
 def route_key(key: ObjectKey) -> Key:
     """Look at the HTTPRoute that a ModelCache names."""
     return Key(KeyKind.ROUTE, key.namespace, key.name)
+
+
+def quota_key(key: ObjectKey) -> Key:
+    """Look at a ModelCacheQuota."""
+    return Key(KeyKind.QUOTA, key.namespace, key.name)
 
 
 def node_key(name: NodeName) -> Key:

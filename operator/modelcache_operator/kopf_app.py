@@ -37,6 +37,7 @@ _log = logging.getLogger(__name__)
 _WATCHED: Final = (
     (names.GROUP, names.VERSION, ObservedKind.MODEL_VERSIONS),
     (names.GROUP, names.VERSION, ObservedKind.MODEL_CACHES),
+    (names.GROUP, names.VERSION, ObservedKind.QUOTAS),
     (names.GROUP, names.VERSION, ObservedKind.CACHE_NODES),
     ("", "v1", ObservedKind.NODES),
 )

@@ -17,7 +17,8 @@ from modelcache_operator.traffic_book import TrafficBook
 class Memory:
     """`unsatisfied` are the ModelCaches for which a new node or new room would matter.
 
-    `not_read_back` are nodes whose CacheNode could not be read when the term began.
+    `not_read_back` are nodes whose CacheNode could not be read when the term began. `over_quota`
+    are namespaces whose nodes have been told that they use more than they are granted.
     """
 
     assignments: Assignments
@@ -27,6 +28,7 @@ class Memory:
     unsatisfied: set[ObjectKey] = field(default_factory=set)
     not_read_back: set[NodeName] = field(default_factory=set)
     traffic: TrafficBook = field(default_factory=TrafficBook)
+    over_quota: set[str] = field(default_factory=set)
 
     def begin_term(self, world: ObservedWorld) -> None:
         """Forget what an earlier term believed, and read back what CacheNodes say."""
@@ -36,6 +38,7 @@ class Memory:
         self.agents.reset()
         self.unsatisfied.clear()
         self.traffic.clear()
+        self.over_quota = _read_over_quota(world)
         self.books.reset()
 
     def read_back(self, cache_node: CacheNodeView) -> frozenset[ObjectKey]:
@@ -52,3 +55,13 @@ class Memory:
     def holders(self, version: Uid) -> frozenset[NodeName]:
         """The nodes that should hold the version, for a ModelCache or for a pod."""
         return self.assignments.holders(version) | self.demands.holders(version)
+
+
+def _read_over_quota(world: ObservedWorld) -> set[str]:
+    """The namespaces of entries that were written as beyond a quota."""
+    return {
+        ref.namespace
+        for node in world.cache_nodes()
+        for ref in node.spec.caches
+        if (entry := node.spec.find_entry(ref.stable_uid)) is not None and entry.over_quota
+    }

@@ -23,6 +23,10 @@ CACHE_HELD: Final = "modelcache_cache_held_versions"
 VERSION_SOURCE: Final = "modelcache_version_source"
 VERSION_READY: Final = "modelcache_version_ready"
 NODE_READY: Final = "modelcache_node_ready"
+CACHE_REFUSED: Final = "modelcache_cache_quota_exceeded"
+QUOTA_USED: Final = "modelcache_quota_used_bytes"
+QUOTA_HARD: Final = "modelcache_quota_hard_bytes"
+QUOTA_REFUSED: Final = "modelcache_quota_refused"
 
 # One series for each limit of the fleet that is set.
 LIMIT_READERS: Final = "modelcache_limit_readers"

@@ -12,6 +12,7 @@ import yaml
 
 from modelcache_operator.decide.allowed_sources import AllowList, parse_allow_list
 from modelcache_operator.decide.fleet_limits import FleetLimits, parse_fleet_limits
+from modelcache_operator.decide.quota import Limits, parse_default_quota
 
 _Stamp = tuple[int, int, int]
 _T = TypeVar("_T")
@@ -57,17 +58,21 @@ class ReloadedFile(Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class PolicyFiles:
-    """Both of them: which sources are allowed, and what the fleet may take from them."""
+    """Which sources are allowed, what the fleet may take from them, what namespaces may hold."""
 
     allow_list: ReloadedFile[AllowList]
     limits: ReloadedFile[FleetLimits]
+    default_quota: ReloadedFile[Limits]
 
     @classmethod
-    def read(cls, source_policy: Path | None, limits: Path | None) -> Self:
+    def read(
+        cls, source_policy: Path | None, limits: Path | None, default_quota: Path | None = None
+    ) -> Self:
         """Without a path, what an empty file means. Raises ValueError with the option."""
         return cls(
             _read("--source-policy", source_policy, parse_allow_list),
             _read("--limits", limits, parse_fleet_limits),
+            _read("--default-quota", default_quota, parse_default_quota),
         )
 
 

@@ -77,7 +77,7 @@ async def run_operator(config: OperatorConfig) -> None:
         StartupError: the configuration cannot be used.
     """
     try:
-        files = PolicyFiles.read(config.source_policy, config.limits)
+        files = PolicyFiles.read(config.source_policy, config.limits, config.default_quota)
     except ValueError as error:
         raise StartupError(str(error)) from error
     tap = RequestTap()
@@ -131,6 +131,7 @@ class _Program:
         )
         self._manifests = ConfigMapManifests(kube, config.namespace)
         self._queue = WorkQueue(self._metrics, uniform=random.uniform)
+        self._default_quota = files.default_quota
         self._term = self._make_term(self._sources, self._manifests)
         self._is_serving_grants = False
 
@@ -290,6 +291,7 @@ class _Program:
                 random.uniform,
                 routes=KubeRoutes(self._kube, writer.begin_write) if config.http_routes else None,
                 measures=_make_measures(config),
+                default_quota=self._default_quota.current,
             ),
             CoreTimes(
                 LivenessLimits.of(

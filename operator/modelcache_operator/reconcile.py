@@ -11,6 +11,7 @@ from modelcache_operator.reconcilers.caches import CacheReconciler
 from modelcache_operator.reconcilers.nodes import NodeReconciler
 from modelcache_operator.reconcilers.orphans import OrphanSweep
 from modelcache_operator.reconcilers.pods import PodReconciler
+from modelcache_operator.reconcilers.quotas import QuotaReconciler
 from modelcache_operator.reconcilers.routes import RouteReconciler
 from modelcache_operator.reconcilers.versions import VersionReconciler
 from modelcache_operator.workqueue import Requeue
@@ -26,6 +27,7 @@ class Reconciler:
     orphans: OrphanSweep
     pods: PodReconciler
     routes: RouteReconciler
+    quotas: QuotaReconciler
 
     async def reconcile(self, key: Key) -> Requeue:
         """Bring the thing behind the key closer to what is wanted."""
@@ -34,6 +36,8 @@ class Reconciler:
                 return await self.versions.reconcile(key.object_key)
             case KeyKind.CACHE:
                 return await self.caches.reconcile(key.object_key)
+            case KeyKind.QUOTA:
+                return await self.quotas.reconcile(key.object_key)
             case KeyKind.NODE:
                 return await self.nodes.reconcile(NodeName(key.name))
             case KeyKind.POD:

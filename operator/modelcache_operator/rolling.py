@@ -14,6 +14,7 @@ from modelcache_operator.decide.cache_status import judge_canary_version
 from modelcache_operator.decide.canary import CanaryWish, place_canary
 from modelcache_operator.decide.holding import Successor, hold, keep_newest, report_held
 from modelcache_operator.decide.promql_gate import find_asked_gate, judge_gate
+from modelcache_operator.decide.quota_placement import limit_canary
 from modelcache_operator.decide.rollout import (
     Ages,
     CanaryCopies,
@@ -37,6 +38,7 @@ from modelcache_operator.held_version import (
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.clock import Clock
 from modelcache_operator.ports.world import ObservedWorld
+from modelcache_operator.quotas import Quotas
 from modelcache_operator.stored_times import StoredTimes
 from modelcache_operator.turning import turn
 
@@ -51,6 +53,7 @@ class Roller:
     memory: Memory
     clock: Clock
     times: StoredTimes
+    quotas: Quotas
 
     def turn(
         self, cache: ModelCacheView, stable: ModelVersionView | None, before: Assignment
@@ -116,7 +119,9 @@ class Roller:
             weight=find_canary_weight(cache, version.uid),
             has_ended=ended,
         )
+        account = self.quotas.account(cache, version.uid, is_canary=True)
         plan = place_canary(wish, self.memory.books.all())
+        plan = limit_canary(account, plan, one.canary.nodes)
         beside = Beside(version.uid, plan.nodes, plan.nodes if ended else frozenset())
         return replace(one, canary=beside), plan.copies
 

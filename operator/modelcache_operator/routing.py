@@ -11,6 +11,7 @@ from modelcache_operator.changes import Changed, View
 from modelcache_operator.decide.node_status import list_damaged
 from modelcache_operator.decide.world import (
     CacheNodeView,
+    ModelCacheQuotaView,
     ModelCacheView,
     ModelVersionView,
     NodeName,
@@ -25,6 +26,7 @@ from modelcache_operator.keys import (
     cache_key,
     node_key,
     pod_key,
+    quota_key,
     route_key,
     version_key,
 )
@@ -57,11 +59,14 @@ class Router:
         """Every object is looked at once: at the beginning of a term, and now and then."""
         for version in self._world.model_versions():
             self._queue.add(version_key(version.key))
-        for key in {cache.key for cache in self._world.model_caches()} | set(
-            self._memory.assignments.caches()
+        for key in self._in_turn(
+            {cache.key for cache in self._world.model_caches()}
+            | set(self._memory.assignments.caches())
         ):
             self._queue.add(cache_key(key))
         self.look_at_routes()
+        for quota in self._world.quotas():
+            self._queue.add(quota_key(quota.key))
         for pod in self._world.pods():
             self._look_at_pod(pod)
         for name in {node.name for node in self._world.nodes()} | {
@@ -80,6 +85,9 @@ class Router:
                 if _meaning(change.old) != _meaning(change.new):
                     self._look_at_pods_of(cache.key)
                 self._look_at_rivals(cache, change)
+                self.on_charges((cache.key.namespace,))
+            case ModelCacheQuotaView() as quota:
+                self._quota_changed(quota, change)
             case PodView():
                 self._pod_changed(change)
             case NodeView() as node:
@@ -137,13 +145,32 @@ class Router:
 
     def on_demand(self, caches: Iterable[ObjectKey]) -> None:
         """Pods have come to read these ModelCaches where they are not placed, or gone."""
-        for key in caches:
+        changed = tuple(caches)
+        for key in changed:
             self._queue.add(cache_key(key), after_seconds=_REPORT_SECONDS)
+        self.on_charges(key.namespace for key in changed)
+
+    def on_charges(self, namespaces: Iterable[str]) -> None:
+        """What these namespaces hold, or are refused, has changed: their quotas tell of it."""
+        for namespace in frozenset(namespaces):
+            for quota in self._world.quotas_in(namespace):
+                self._queue.add(quota_key(quota.key), after_seconds=_REPORT_SECONDS)
 
     def look_at_unsatisfied(self) -> None:
         """There may be room for those who lack some."""
-        for key in tuple(self._memory.unsatisfied):
+        for key in self._in_turn(self._memory.unsatisfied):
             self._queue.add(cache_key(key), after_seconds=_ROOM_SECONDS)
+
+    def _in_turn(self, keys: Iterable[ObjectKey]) -> list[ObjectKey]:
+        """Whom room goes to first: the higher priority, then who came first."""
+
+        def turn(key: ObjectKey) -> tuple[int, str, ObjectKey]:
+            cache = self._world.model_cache(key)
+            if cache is None:
+                return 0, "", key
+            return -cache.spec.priority.rank, cache.created_at, key
+
+        return sorted(keys, key=turn)
 
     def look_at_dependants(self, version: ModelVersionView) -> None:
         """A ModelVersion's status has changed: whoever names or holds it must know."""
@@ -184,6 +211,17 @@ class Router:
         """Most pods need none of it: their node's key does what they want."""
         if pod.is_gated or (not pod.is_over and self._world.model_cache(pod.cache) is None):
             self._queue.add(pod_key(pod.key))
+
+    def _quota_changed(self, quota: ModelCacheQuotaView, change: Changed) -> None:
+        """What is granted concerns all of the namespace; what is reported does not."""
+        self._queue.add(quota_key(quota.key))
+        if _granted(change.old) == _granted(change.new):
+            return
+        caches = (cache.key for cache in self._world.model_caches())
+        for key in self._in_turn(key for key in caches if key.namespace == quota.key.namespace):
+            self._queue.add(cache_key(key))
+        for node in self._memory.demands.refused_nodes(quota.key.namespace):
+            self._queue.add(node_key(node))
 
     def _version_changed(self, version: ModelVersionView, change: Changed) -> None:
         if change.new is None:
@@ -262,7 +300,12 @@ def _meaning(view: View | None) -> object:
         return None
     canary = view.spec.canary
     name = None if canary is None else canary.model_version
-    return view.uid, view.is_deleted, view.spec.stable, name, view.spec.tier
+    spec = view.spec
+    return view.uid, view.is_deleted, spec.stable, name, spec.tier, spec.priority
+
+
+def _granted(view: View | None) -> object:
+    return (view.spec, view.is_deleted) if isinstance(view, ModelCacheQuotaView) else None
 
 
 def _route_name(cache: ModelCacheView) -> str | None:

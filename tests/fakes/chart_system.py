@@ -15,7 +15,7 @@ from modelcache_testbed.cluster import Cluster
 from modelcache_testbed.errors import ApiError
 from modelcache_testbed.system import System
 
-_DEFINITIONS = ("modelversions", "modelcaches", "cachenodes")
+_DEFINITIONS = ("modelversions", "modelcaches", "modelcachequotas", "cachenodes")
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 

@@ -20,6 +20,7 @@ from builders import (
     make_cache_node,
     make_entry,
     make_node,
+    make_quota,
     make_version,
 )
 from modelcache_api.manifest import (
@@ -36,6 +37,7 @@ from modelcache_operator.changes import View
 from modelcache_operator.core import CoreParts, CoreTimes, make_core
 from modelcache_operator.decide.events import EventNote
 from modelcache_operator.decide.liveness import LivenessLimits
+from modelcache_operator.decide.quota import UNLIMITED
 from modelcache_operator.decide.world import AgentLeaseView, NodeName, ObjectKey, Uid
 from modelcache_operator.keys import Key
 from modelcache_operator.ports.manifests import AdoptedContent
@@ -44,6 +46,7 @@ _MAX_STEPS = 200_000
 _KINDS = {
     "ModelVersionView": ObservedKind.MODEL_VERSIONS,
     "ModelCacheView": ObservedKind.MODEL_CACHES,
+    "ModelCacheQuotaView": ObservedKind.QUOTAS,
     "CacheNodeView": ObservedKind.CACHE_NODES,
     "NodeView": ObservedKind.NODES,
     "PodView": ObservedKind.PODS,
@@ -151,6 +154,7 @@ class MemoryCore:
             lambda _low, _high: 1.0,
             routes=world.routes,
             measures=world.measures,
+            default_quota=lambda: world.default_quota,
         )
         core = make_core(parts, CoreTimes(LivenessLimits.of(300), 30.0, 300.0))
         self.memory, self.router = core.memory, core.router
@@ -215,6 +219,7 @@ class MemoryWorld:
         self.slow: set[tuple[str, str]] = set()
         self.mounts: dict[tuple[str, str], int] = {}
         self.capacity = 100 * GIB
+        self.default_quota = UNLIMITED
         self._version = 0
         for kind in ObservedKind:
             self.cache.take_list(kind, {}, set())
@@ -268,6 +273,9 @@ class MemoryWorld:
     def add_cache(self, name: str = "c1", **fields: Any) -> None:
         self.show(make_cache(name, **fields))
 
+    def add_quota(self, name: str = "q1", **fields: Any) -> None:
+        self.show(make_quota(name, **fields))
+
     # --- what agents do -------------------------------------------------------------------
 
     def agents_act(self) -> bool:
@@ -307,6 +315,9 @@ class MemoryWorld:
 
     async def put_cache_status(self, cache, status):
         return self._put("cache status", self.cache.model_cache(cache.key), cache, status)
+
+    async def put_quota_status(self, quota, status):
+        return self._put("quota status", self.cache.quota(quota.key), quota, status)
 
     def _put(self, what, present, view, status):
         if view.status == status or present is None or present.uid != view.uid:

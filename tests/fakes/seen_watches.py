@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from modelcache_operator.adapters.watch_health import WatchHealth
 
-OF_KOPF = frozenset({"modelversions", "modelcaches", "cachenodes", "nodes"})
+OF_KOPF = frozenset({"modelversions", "modelcaches", "modelcachequotas", "cachenodes", "nodes"})
 
 
 class SeenWatches(WatchHealth):

@@ -10,7 +10,12 @@ from typing import Self
 from aiohttp import web
 
 GROUPS = {
-    "/apis/modelcache.io/v1alpha1": ("modelversions", "modelcaches", "cachenodes"),
+    "/apis/modelcache.io/v1alpha1": (
+        "modelversions",
+        "modelcaches",
+        "modelcachequotas",
+        "cachenodes",
+    ),
     # kopf waits for the resource of namespaces, though it watches none.
     "/api/v1": ("nodes", "pods", "namespaces"),
 }

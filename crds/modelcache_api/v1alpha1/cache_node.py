@@ -13,7 +13,7 @@ from modelcache_api.limits import (
     MAX_SUSPECTS,
 )
 from modelcache_api.markers import Column, ListType, Rule
-from modelcache_api.names import EntryOrigin, EntryState, Tier
+from modelcache_api.names import EntryOrigin, EntryState, Priority, Tier
 from modelcache_api.v1alpha1.base import (
     ApiModel,
     ByteCount,
@@ -62,6 +62,24 @@ class EntrySpec(ApiModel):
         Field(
             description="True if the agent may evict this copy to make room: "
             "enough other copies are ready."
+        ),
+    ] = False
+    priority: Annotated[
+        Priority,
+        Field(
+            description="Highest of the ModelCaches that want it: it gives way to none that is "
+            "lower, and is fetched before it."
+        ),
+    ] = Priority.NORMAL
+    pinned: Annotated[
+        bool,
+        Field(description="True if a ModelCache pins it: it comes back whatever happens to it."),
+    ] = False
+    over_quota: Annotated[
+        bool,
+        Field(
+            description="True if every namespace that wants it uses more than its quota: it is not "
+            "fetched, and gives way first if it is evictable."
         ),
     ] = False
     origin: Annotated[

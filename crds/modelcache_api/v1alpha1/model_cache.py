@@ -9,7 +9,7 @@ from pydantic import Field
 
 from modelcache_api.limits import MAX_FAILURES_SHOWN, MAX_HELD_VERSIONS, MAX_MESSAGE_LENGTH
 from modelcache_api.markers import Column, IntOrString, ListType, Matches, Rule
-from modelcache_api.names import Tier
+from modelcache_api.names import Priority, Retention, Tier
 from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Conditions, Count, Digest, Kind, Name
 from modelcache_api.v1alpha1.rollout import (
     CanarySpec,
@@ -165,6 +165,20 @@ class ModelCacheSpec(ApiModel):
     placement: Annotated[
         Placement, Field(description="On how many nodes, and on which.", validate_default=True)
     ] = Placement()
+    priority: Annotated[
+        Priority,
+        Field(
+            description="A copy makes no room for one of lower priority, and is fetched and placed "
+            "before it: Low, Normal, or High, which a ModelCacheQuota must grant."
+        ),
+    ] = Priority.NORMAL
+    retention: Annotated[
+        Retention,
+        Field(
+            description="Cached: copies beyond minReady may be given up for others, and come back "
+            "when a pod asks. Pinned: none is given up; a ModelCacheQuota must grant the bytes."
+        ),
+    ] = Retention.CACHED
 
 
 class TrackStatus(ApiModel):

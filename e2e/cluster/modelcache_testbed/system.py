@@ -121,7 +121,7 @@ class System:
             "--timeout=30s",
             *(
                 f"crd/{name}.modelcache.io"
-                for name in ("modelversions", "modelcaches", "cachenodes")
+                for name in ("modelversions", "modelcaches", "modelcachequotas", "cachenodes")
             ),
         )
 

@@ -11,10 +11,12 @@ from modelcache_api.names import AGENT_LEASE_PREFIX
 from modelcache_api.v1alpha1.base import ApiModel, ConditionStatus
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec
 from modelcache_api.v1alpha1.model_cache import ModelCacheStatus
+from modelcache_api.v1alpha1.model_cache_quota import ModelCacheQuotaStatus
 from modelcache_api.v1alpha1.model_version import ModelVersionStatus
 from modelcache_kube import (
     CACHE_NODES,
     LEASES,
+    MODEL_CACHE_QUOTAS,
     MODEL_CACHES,
     MODEL_VERSIONS,
     NODES,
@@ -31,6 +33,7 @@ from modelcache_operator.adapters.watch_cache import WatchCache
 from modelcache_operator.decide.node_status import OWNED
 from modelcache_operator.decide.world import (
     CacheNodeView,
+    ModelCacheQuotaView,
     ModelCacheView,
     ModelVersionView,
     NodeName,
@@ -48,6 +51,7 @@ _STATUS: Final = "status"
 _RESOURCES: Final[Mapping[ObservedKind, Resource]] = {
     ObservedKind.MODEL_VERSIONS: MODEL_VERSIONS,
     ObservedKind.MODEL_CACHES: MODEL_CACHES,
+    ObservedKind.QUOTAS: MODEL_CACHE_QUOTAS,
     ObservedKind.CACHE_NODES: CACHE_NODES,
     ObservedKind.NODES: NODES,
 }
@@ -83,6 +87,12 @@ class KubeWriter:
     async def put_cache_status(self, cache: ModelCacheView, status: ModelCacheStatus) -> bool:
         """True if it differed and was written."""
         return await self._put_status(ObservedKind.MODEL_CACHES, cache, status)
+
+    async def put_quota_status(
+        self, quota: ModelCacheQuotaView, status: ModelCacheQuotaStatus
+    ) -> bool:
+        """True if it differed and was written."""
+        return await self._put_status(ObservedKind.QUOTAS, quota, status)
 
     async def put_cache_node(
         self, node: NodeView, seen: CacheNodeView | None, spec: CacheNodeSpec
@@ -159,7 +169,10 @@ class KubeWriter:
         await self._kube.delete(LEASES, f"{AGENT_LEASE_PREFIX}{node}", self._namespace)
 
     async def _put_status(
-        self, kind: ObservedKind, view: ModelVersionView | ModelCacheView, status: ApiModel
+        self,
+        kind: ObservedKind,
+        view: ModelVersionView | ModelCacheView | ModelCacheQuotaView,
+        status: ApiModel,
     ) -> bool:
         if view.status == status:
             return False

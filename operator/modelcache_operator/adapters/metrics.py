@@ -26,6 +26,8 @@ from modelcache_api.names import (
 from modelcache_api.v1alpha1.base import ConditionStatus
 from modelcache_operator import metric_names as named
 from modelcache_operator.decide.events import find_condition
+from modelcache_operator.decide.quota import Item, read_limits
+from modelcache_operator.decide.quota_status import is_refused
 from modelcache_operator.ports.world import ObservedWorld
 from modelcache_operator.slots import ScopeUse
 
@@ -124,6 +126,7 @@ class _ObjectCollector(Collector):
         """The state of every object that exists now."""
         yield from self._caches()
         yield from self._rollouts()
+        yield from self._quotas()
         yield from self._versions()
         yield self._nodes()
         yield self._unreadable()
@@ -174,6 +177,29 @@ class _ObjectCollector(Collector):
             if status.held:
                 held.add_metric(names_, len(status.held))
         yield from (traffic, said, routed, held)
+
+    def _quotas(self) -> Iterator[Metric]:
+        labels = ["namespace", "name"]
+        exceeded = GaugeMetricFamily(
+            named.CACHE_REFUSED, "1 if a quota keeps it from copies or a canary.", labels=labels
+        )
+        used = GaugeMetricFamily(
+            named.QUOTA_USED, "What the namespace is charged.", labels=[*labels, "item"]
+        )
+        hard = GaugeMetricFamily(named.QUOTA_HARD, "What is granted.", labels=[*labels, "item"])
+        refused = GaugeMetricFamily(
+            named.QUOTA_REFUSED, "ModelCaches that get too little by it.", labels=labels
+        )
+        for cache in self._world.model_caches():
+            exceeded.add_metric([cache.key.namespace, cache.key.name], float(is_refused(cache)))
+        for quota in self._world.quotas():
+            names_, usage = [quota.key.namespace, quota.key.name], quota.status.used
+            for item, amount in read_limits(quota.spec, quota.key.name).hard.items():
+                hard.add_metric([*names_, item.value], amount)
+            for item in Item if usage is not None else ():
+                used.add_metric([*names_, item.value], getattr(usage, f"{item.value}_bytes"))
+            refused.add_metric(names_, quota.status.refused)
+        yield from (exceeded, used, hard, refused)
 
     def _versions(self) -> Iterator[Metric]:
         ready = GaugeMetricFamily(

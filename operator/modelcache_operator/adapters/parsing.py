@@ -14,12 +14,15 @@ from modelcache_api.names import AGENT_LEASE_PREFIX, GATE_PLACEMENT, LABEL_CACHE
 from modelcache_api.v1alpha1.base import ApiModel
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheNodeStatus
 from modelcache_api.v1alpha1.model_cache import ModelCacheSpec, ModelCacheStatus
+from modelcache_api.v1alpha1.model_cache_quota import ModelCacheQuotaSpec, ModelCacheQuotaStatus
 from modelcache_api.v1alpha1.model_version import ModelVersionSpec, ModelVersionStatus
 from modelcache_operator.adapters.pod_constraints import parse_constraints
 from modelcache_operator.changes import View
+from modelcache_operator.decide.quota import read_limits
 from modelcache_operator.decide.world import (
     AgentLeaseView,
     CacheNodeView,
+    ModelCacheQuotaView,
     ModelCacheView,
     ModelVersionView,
     NodeName,
@@ -44,6 +47,7 @@ class ObservedKind(StrEnum):
 
     MODEL_VERSIONS = "modelversions"
     MODEL_CACHES = "modelcaches"
+    QUOTAS = "modelcachequotas"
     CACHE_NODES = "cachenodes"
     NODES = "nodes"
     PODS = "pods"
@@ -91,6 +95,20 @@ def _parse_cache(raw: Raw, key: ObjectKey, uid: Uid) -> ModelCacheView:
         generation=raw["metadata"].get("generation", 0),
         spec=ModelCacheSpec.model_validate(raw["spec"]),
         status=_read_leniently(ModelCacheStatus, raw.get("status") or {}),
+        is_deleted=_is_deleted(raw),
+        created_at=raw["metadata"].get("creationTimestamp") or "",
+    )
+
+
+def _parse_quota(raw: Raw, key: ObjectKey, uid: Uid) -> ModelCacheQuotaView:
+    spec = ModelCacheQuotaSpec.model_validate(raw["spec"])
+    read_limits(spec, "")
+    return ModelCacheQuotaView(
+        key=key,
+        uid=uid,
+        generation=raw["metadata"].get("generation", 0),
+        spec=spec,
+        status=_read_leniently(ModelCacheQuotaStatus, raw.get("status") or {}),
         is_deleted=_is_deleted(raw),
     )
 
@@ -184,6 +202,7 @@ def _is_deleted(raw: Raw) -> bool:
 _PARSERS: Mapping[ObservedKind, Callable[[Raw, ObjectKey, Uid], View]] = {
     ObservedKind.MODEL_VERSIONS: _parse_version,
     ObservedKind.MODEL_CACHES: _parse_cache,
+    ObservedKind.QUOTAS: _parse_quota,
     ObservedKind.CACHE_NODES: _parse_cache_node,
     ObservedKind.NODES: _parse_node,
     ObservedKind.PODS: _parse_pod,

@@ -14,6 +14,7 @@ from typing import Final
 from modelcache_api.names import LABEL_CACHE
 from modelcache_kube import (
     CACHE_NODES,
+    MODEL_CACHE_QUOTAS,
     MODEL_CACHES,
     MODEL_VERSIONS,
     NODES,
@@ -33,6 +34,7 @@ _log = logging.getLogger(__name__)
 _ORDER: Final[tuple[tuple[ObservedKind, Resource], ...]] = (
     (ObservedKind.NODES, NODES),
     (ObservedKind.CACHE_NODES, CACHE_NODES),
+    (ObservedKind.QUOTAS, MODEL_CACHE_QUOTAS),
     (ObservedKind.MODEL_VERSIONS, MODEL_VERSIONS),
     (ObservedKind.MODEL_CACHES, MODEL_CACHES),
     (ObservedKind.PODS, PODS),

@@ -13,6 +13,7 @@ from modelcache_operator.adapters.pod_index import PodIndex
 from modelcache_operator.changes import Changed, Listener, View
 from modelcache_operator.decide.world import (
     CacheNodeView,
+    ModelCacheQuotaView,
     ModelCacheView,
     ModelVersionView,
     NodeName,
@@ -163,6 +164,19 @@ class WatchCache:
     def model_caches(self) -> Iterable[ModelCacheView]:
         """All ModelCaches."""
         return self._all(ObservedKind.MODEL_CACHES, ModelCacheView)
+
+    def quotas(self) -> Iterable[ModelCacheQuotaView]:
+        """All ModelCacheQuotas."""
+        return self._all(ObservedKind.QUOTAS, ModelCacheQuotaView)
+
+    def quotas_in(self, namespace: str) -> Iterable[ModelCacheQuotaView]:
+        """The ModelCacheQuotas of a namespace, by name."""
+        found = (one for one in self.quotas() if one.key.namespace == namespace)
+        return sorted((one for one in found if not one.is_deleted), key=lambda one: one.key)
+
+    def quota(self, key: ObjectKey) -> ModelCacheQuotaView | None:
+        """The ModelCacheQuota of that name."""
+        return self._find(ObservedKind.QUOTAS, key, ModelCacheQuotaView)
 
     def nodes(self) -> Iterable[NodeView]:
         """All Nodes."""

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE
-from modelcache_api.names import EntryOrigin, Tier
+from modelcache_api.names import EntryOrigin, Priority, Tier
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheRef, EntrySpec
 from modelcache_operator.decide.demand import DemandedCopy
 from modelcache_operator.decide.liveness import Liveness
@@ -45,6 +45,9 @@ class PlacedCopy:
     may_be_evicted: bool
     role: Role = Role.STABLE
     tier: Tier = Tier.DISK
+    priority: Priority = Priority.NORMAL
+    is_pinned: bool = False
+    is_over_quota: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +138,22 @@ def _share(present: EntrySpec | None, more: EntrySpec) -> EntrySpec:
     if first.origin is EntryOrigin.PLACEMENT and second.origin is not EntryOrigin.DEMAND:
         update["evictable"] = first.evictable and second.evictable
     update["tier"] = max(first.tier, second.tier, key=lambda tier: tier.speed)
+    update["priority"] = max(first.priority, second.priority, key=lambda priority: priority.rank)
+    update["pinned"] = first.pinned or second.pinned
+    update["over_quota"] = first.over_quota and second.over_quota
     return first.model_copy(update=update)
 
 
 def _make_demanded_entry(demand: DemandedCopy) -> EntrySpec | None:
     entry = _make_entry(
-        PlacedCopy(demand.cache, demand.version, may_be_evicted=True, tier=demand.tier)
+        PlacedCopy(
+            demand.cache,
+            demand.version,
+            may_be_evicted=True,
+            tier=demand.tier,
+            priority=demand.priority,
+            is_over_quota=demand.is_over_quota,
+        )
     )
     if entry is None:
         return None
@@ -158,7 +171,13 @@ def _make_entry(copy: PlacedCopy) -> EntrySpec | None:
 
 def _describe(copy: PlacedCopy) -> EntrySpec | None:
     if isinstance(copy.version, EntrySpec):
-        own = {"origin": EntryOrigin.PLACEMENT, "evictable": copy.may_be_evicted}
+        own = {
+            "origin": EntryOrigin.PLACEMENT,
+            "evictable": copy.may_be_evicted,
+            "priority": copy.priority,
+            "pinned": copy.is_pinned and copy.role is not Role.HELD,
+            "over_quota": copy.is_over_quota,
+        }
         return copy.version.model_copy(update=own)
     status = copy.version.status
     if status.source_digest is None or status.size_bytes is None:
@@ -175,6 +194,9 @@ def _describe(copy: PlacedCopy) -> EntrySpec | None:
         model=copy.version.spec.model,
         revision=status.source_revision,
         evictable=copy.may_be_evicted,
+        priority=copy.priority,
+        pinned=copy.is_pinned and copy.role is not Role.HELD,
+        over_quota=copy.is_over_quota,
     )
 
 

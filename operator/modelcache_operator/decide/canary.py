@@ -107,7 +107,10 @@ def _has_room(wish: CanaryWish, book: NodeBook) -> bool:
     if book.capacity_bytes is None or len(book.wanted) >= MAX_LABELS_PER_NODE:
         return False
     own = book.wanted.get(stable, 0) if stable in book.evictable else 0
-    return book.free_bytes(version) + book.evictable_bytes(version) - own >= wish.size_bytes
+    return (
+        book.free_bytes(version) + book.evictable_bytes(version, wish.spec.priority) - own
+        >= wish.size_bytes
+    )
 
 
 def stand_still(placement: Placement, assigned: Iterable[NodeName], books: Books) -> Placement:

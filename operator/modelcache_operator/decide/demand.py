@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_LABELS_PER_NODE
-from modelcache_api.names import Tier, Track
+from modelcache_api.names import Priority, Tier, Track
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 from modelcache_operator.decide.node_book import NodeBook
 from modelcache_operator.decide.world import ModelVersionView, ObjectKey, PodView, Uid
@@ -29,6 +29,8 @@ class DemandedCopy:
     version: ModelVersionView | EntrySpec
     track: Track = Track.STABLE
     tier: Tier = Tier.DISK
+    priority: Priority = Priority.NORMAL
+    is_over_quota: bool = False
 
     @property
     def uid(self) -> Uid:

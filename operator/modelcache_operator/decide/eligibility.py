@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_LABELS_PER_NODE
-from modelcache_api.names import TAINT_AGENT_NOT_READY, Reason, Tier
+from modelcache_api.names import TAINT_AGENT_NOT_READY, Priority, Reason, Tier
 from modelcache_api.quantities import format_bytes
 from modelcache_api.v1alpha1.model_cache import Placement, Toleration, TolerationOperator
 from modelcache_operator.decide.liveness import Liveness
@@ -46,6 +46,7 @@ class Demand:
     size_bytes: int
     placement: Placement
     tier: Tier = Tier.DISK
+    priority: Priority = Priority.NORMAL
 
 
 Check = Callable[[Demand, NodeBook], Refusal | None]
@@ -218,7 +219,8 @@ def has_room_after_eviction(demand: Demand, book: NodeBook) -> bool:
 
 
 def _fits_on_disk(demand: Demand, book: NodeBook) -> bool:
-    room = book.free_bytes(demand.version) + book.evictable_bytes(demand.version)
+    given_up = book.evictable_bytes(demand.version, demand.priority)
+    room = book.free_bytes(demand.version) + given_up
     return room >= demand.size_bytes
 
 
@@ -257,7 +259,8 @@ def _fits_in_tier(demand: Demand, book: NodeBook, *, after_eviction: bool) -> bo
     room = book.faster.get(demand.tier)
     if room is None:
         return True
-    given_up = room.bytes_of(book.evictable - {demand.version}) if after_eviction else 0
+    others = book.giving_way(demand.version, demand.priority) if after_eviction else ()
+    given_up = room.bytes_of(others)
     return room.free_bytes(demand.version) + given_up >= demand.size_bytes
 
 

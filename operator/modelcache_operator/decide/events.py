@@ -54,7 +54,7 @@ def version_events(
     regarding = Regarding(
         names.KIND_MODEL_VERSION, version.key.namespace, version.key.name, version.uid
     )
-    told = _tell_transition(regarding, version.status.conditions, became)
+    told = tell_transition(regarding, version.status.conditions, became)
     of_source = _tell_source(regarding, version.status.conditions, became)
     return (*told, *(note for note in of_source if note.reason not in {n.reason for n in told}))
 
@@ -63,7 +63,7 @@ def cache_events(cache: ModelCacheView, became: ModelCacheStatus) -> tuple[Event
     """What to tell after a ModelCache's status has been written."""
     regarding = Regarding(names.KIND_MODEL_CACHE, cache.key.namespace, cache.key.name, cache.uid)
     return (
-        *_tell_transition(regarding, cache.status.conditions, became.conditions),
+        *tell_transition(regarding, cache.status.conditions, became.conditions),
         *_tell_weight(regarding, cache.status, became),
         *_tell_change(regarding, cache.status, became, Condition.TRAFFIC_ROUTED),
         *_tell_versions(regarding, cache.status, became),
@@ -84,10 +84,10 @@ def node_events(
     if find_condition(was) is None:
         # A thousand nodes that come up for the first time are no news each.
         return told
-    return (*_tell_transition(regarding, was, became), *told)
+    return (*tell_transition(regarding, was, became), *told)
 
 
-def _tell_transition(
+def tell_transition(
     regarding: Regarding, was: Sequence[ConditionStatus], became: Sequence[ConditionStatus]
 ) -> tuple[EventNote, ...]:
     """One Event if Ready changed its status or its reason."""

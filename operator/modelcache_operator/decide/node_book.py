@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from modelcache_api.names import EntryState, Tier
+from modelcache_api.names import EntryState, Priority, Tier
 from modelcache_api.v1alpha1.cache_node import EntryStatus
 from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.tier_room import TierRoom
@@ -21,7 +21,7 @@ class NodeBook:
     may give up for a newcomer, `caches` counts the ModelCaches behind them. `capacity_bytes` is
     None until the agent has reported its disk. `faster` are the tiers above the disk that the node
     has: those that its agent reports with a capacity. `pressure` is why its agent fetches nothing
-    now.
+    now. `priorities` are those of the versions, Normal without a word.
     """
 
     node: NodeView
@@ -35,6 +35,7 @@ class NodeBook:
     caches: int = 0
     faster: Mapping[Tier, TierRoom] = field(default_factory=dict)
     pressure: str | None = None
+    priorities: Mapping[Uid, Priority] = field(default_factory=dict)
 
     @property
     def name(self) -> NodeName:
@@ -70,9 +71,17 @@ class NodeBook:
         others = self.booked_bytes - self.wanted.get(version, 0)
         return (self.capacity_bytes or 0) - self.pending_release_bytes - others
 
-    def evictable_bytes(self, version: Uid) -> int:
+    def giving_way(self, version: Uid, priority: Priority) -> frozenset[Uid]:
+        """Other versions that may be given up for this one: none of a higher priority."""
+        return frozenset(
+            uid
+            for uid in self.evictable
+            if uid != version and self.priorities.get(uid, Priority.NORMAL).rank <= priority.rank
+        )
+
+    def evictable_bytes(self, version: Uid, priority: Priority = Priority.NORMAL) -> int:
         """What others would give up for this version."""
-        return sum(self.wanted[uid] for uid in self.evictable if uid != version)
+        return sum(self.wanted[uid] for uid in self.giving_way(version, priority))
 
     def booked_share(self, tier: Tier = Tier.DISK) -> float:
         """Booked bytes as a share of the tier's capacity, for spreading."""
@@ -88,6 +97,7 @@ def make_node_book(
     sizes: Mapping[Uid, int],
     *,
     tiers: Mapping[Uid, Tier] | None = None,
+    priorities: Mapping[Uid, Priority] | None = None,
     caches: int = 0,
     yielding: frozenset[Uid] = frozenset(),
 ) -> NodeBook:
@@ -123,6 +133,7 @@ def make_node_book(
             if tier.name is not Tier.DISK and tier.capacity_bytes
         },
         pressure=disk.pressure if disk else None,
+        priorities=priorities or {},
     )
 
 

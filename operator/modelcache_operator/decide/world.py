@@ -9,6 +9,7 @@ from typing import NewType
 
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheNodeStatus
 from modelcache_api.v1alpha1.model_cache import ModelCacheSpec, ModelCacheStatus, Toleration
+from modelcache_api.v1alpha1.model_cache_quota import ModelCacheQuotaSpec, ModelCacheQuotaStatus
 from modelcache_api.v1alpha1.model_version import ModelVersionSpec, ModelVersionStatus
 
 NodeName = NewType("NodeName", str)
@@ -47,6 +48,19 @@ class ModelCacheView:
     generation: int
     spec: ModelCacheSpec
     status: ModelCacheStatus
+    is_deleted: bool = False
+    created_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCacheQuotaView:
+    """A ModelCacheQuota as observed."""
+
+    key: ObjectKey
+    uid: Uid
+    generation: int
+    spec: ModelCacheQuotaSpec
+    status: ModelCacheQuotaStatus
     is_deleted: bool = False
 
 

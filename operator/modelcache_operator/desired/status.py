@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from modelcache_api.v1alpha1.base import ApiModel
-from modelcache_operator.decide.world import ModelCacheView, ModelVersionView
+from modelcache_operator.decide.world import ModelCacheQuotaView, ModelCacheView, ModelVersionView
 
 
-def build_status(view: ModelVersionView | ModelCacheView, status: ApiModel) -> dict[str, Any]:
+def build_status(
+    view: ModelVersionView | ModelCacheView | ModelCacheQuotaView, status: ApiModel
+) -> dict[str, Any]:
     """For server-side apply to the status subresource: what is not in it is taken back."""
     return {
         "metadata": {"name": view.key.name, "namespace": view.key.namespace, "uid": view.uid},

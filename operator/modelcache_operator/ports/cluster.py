@@ -8,9 +8,11 @@ from typing import Protocol
 from modelcache_api.v1alpha1.base import ConditionStatus
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec
 from modelcache_api.v1alpha1.model_cache import ModelCacheStatus
+from modelcache_api.v1alpha1.model_cache_quota import ModelCacheQuotaStatus
 from modelcache_api.v1alpha1.model_version import ModelVersionStatus
 from modelcache_operator.decide.world import (
     CacheNodeView,
+    ModelCacheQuotaView,
     ModelCacheView,
     ModelVersionView,
     NodeName,
@@ -33,6 +35,11 @@ class ClusterWriter(Protocol):
         """True if it differed and was written."""
 
     async def put_cache_status(self, cache: ModelCacheView, status: ModelCacheStatus) -> bool:
+        """True if it differed and was written."""
+
+    async def put_quota_status(
+        self, quota: ModelCacheQuotaView, status: ModelCacheQuotaStatus
+    ) -> bool:
         """True if it differed and was written."""
 
     async def put_cache_node(

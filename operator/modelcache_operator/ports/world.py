@@ -7,6 +7,7 @@ from typing import Protocol
 
 from modelcache_operator.decide.world import (
     CacheNodeView,
+    ModelCacheQuotaView,
     ModelCacheView,
     ModelVersionView,
     NodeName,
@@ -59,6 +60,15 @@ class ObservedWorld(WorldReader, Protocol):
 
     def model_caches(self) -> Iterable[ModelCacheView]:
         """All ModelCaches."""
+
+    def quotas(self) -> Iterable[ModelCacheQuotaView]:
+        """All ModelCacheQuotas."""
+
+    def quotas_in(self, namespace: str) -> Iterable[ModelCacheQuotaView]:
+        """The ModelCacheQuotas of a namespace, by name."""
+
+    def quota(self, key: ObjectKey) -> ModelCacheQuotaView | None:
+        """The ModelCacheQuota of that name."""
 
     def nodes(self) -> Iterable[NodeView]:
         """All Nodes."""

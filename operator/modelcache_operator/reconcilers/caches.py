@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from modelcache_api.names import Retention
 from modelcache_api.v1alpha1.model_cache import ModelCacheStatus
 from modelcache_operator.assignments import Assignment
 from modelcache_operator.decide.cache_node_spec import choose_evictable
@@ -17,7 +18,9 @@ from modelcache_operator.decide.canary import describe_standstill, stand_still
 from modelcache_operator.decide.copies import CopyTally, tally_copies
 from modelcache_operator.decide.eligibility import Demand
 from modelcache_operator.decide.events import cache_events
-from modelcache_operator.decide.placement import ALL_COPIES, PlacementPlan, Trouble, place
+from modelcache_operator.decide.placement import ALL_COPIES, PlacementPlan, Trouble
+from modelcache_operator.decide.quota import effective_priority
+from modelcache_operator.decide.quota_placement import place_within
 from modelcache_operator.decide.stuck import (
     PATIENCE_SECONDS,
     choose_movable,
@@ -42,6 +45,7 @@ from modelcache_operator.ports.clock import Clock
 from modelcache_operator.ports.cluster import ClusterWriter
 from modelcache_operator.ports.telling import EventSink
 from modelcache_operator.ports.world import ObservedWorld
+from modelcache_operator.quotas import Quotas
 from modelcache_operator.rolling import NO_COPIES, Roller
 from modelcache_operator.routing import Router
 from modelcache_operator.workqueue import Requeue
@@ -59,6 +63,7 @@ class CacheReconciler:
     clock: Clock
     roller: Roller
     gates: GateKeeper
+    quotas: Quotas
 
     async def reconcile(self, key: ObjectKey) -> Requeue:
         """Safe to call at any time, any number of times."""
@@ -105,6 +110,7 @@ class CacheReconciler:
         self.roller.times.forget(key)
         nodes = self.memory.assignments.drop(key)
         self.router.on_nodes_reassigned(nodes, frees_room=True)
+        self.router.on_charges((key.namespace,))
 
     def _put(self, key: ObjectKey, before: Assignment, new: Assignment) -> None:
         changed = self.memory.assignments.put(key, new)
@@ -112,6 +118,8 @@ class CacheReconciler:
         frees_room |= not before.everywhere <= new.everywhere or before.held != new.held
         frees_room |= before.tier.speed > new.tier.speed or not before.slower >= new.slower
         self.router.on_nodes_reassigned(changed, frees_room=frees_room)
+        if changed:
+            self.router.on_charges((key.namespace,))
 
     def _place(
         self, cache: ModelCacheView, named: ModelVersionView | None, stable: ModelVersionView
@@ -129,15 +137,19 @@ class CacheReconciler:
         if is_still:
             placement = stand_still(placement, before.nodes, books)
         size, tier = stable.status.size_bytes or 0, cache.spec.tier
-        demand = Demand(stable.uid, size, placement, tier)
+        account = self.quotas.account(cache, stable.uid)
+        priority = effective_priority(account.limits, cache.spec)
+        demand = Demand(stable.uid, size, placement, tier, priority)
         stuck = note_stuck(before.stuck_since, demand, before.nodes, books, stuck_since)
         movable = frozenset() if is_still else choose_movable(stuck, demand, books, now)
-        plan = place(cache.uid, demand, before.nodes, books, Trouble(movable, before.left))
+        trouble = Trouble(movable, before.left)
+        plan = place_within(account, cache.uid, demand, before.nodes, books, trouble)
         wanted, shortage = _count_wanted(cache, plan), plan.shortage
         if is_still and shortage is None and len(plan.live) < wanted:
             shortage = describe_standstill(len(plan.live), wanted)
+        is_pinned = cache.spec.retention is Retention.PINNED and account.refusal is None
         evictable: frozenset[NodeName] = frozenset()
-        if not is_still:
+        if not is_still and not is_pinned:
             evictable = choose_evictable(
                 cache.uid,
                 stable.uid,
@@ -154,6 +166,8 @@ class CacheReconciler:
             slower=plan.slower,
             stuck_since={name: since for name, since in stuck.items() if name in plan.nodes},
             left=before.left | plan.left,
+            priority=priority,
+            is_pinned=is_pinned,
         )
         self._put(cache.key, before, new)
         self._remember_shortage(cache, plan, new)

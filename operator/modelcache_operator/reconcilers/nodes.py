@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE
 from modelcache_api.names import Tier, Track
@@ -18,6 +18,7 @@ from modelcache_operator.decide.demand import DemandedCopy, Want, choose_demands
 from modelcache_operator.decide.events import node_events
 from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.node_status import labels_to_remove, make_node_conditions
+from modelcache_operator.decide.quota import effective_priority
 from modelcache_operator.decide.world import (
     CacheNodeView,
     ModelVersionView,
@@ -35,6 +36,7 @@ from modelcache_operator.ports.clock import Clock
 from modelcache_operator.ports.cluster import ClusterWriter
 from modelcache_operator.ports.telling import EventSink
 from modelcache_operator.ports.world import ObservedWorld
+from modelcache_operator.quotas import Quotas
 from modelcache_operator.reconcilers.taints import TaintWarden
 from modelcache_operator.routing import Router
 from modelcache_operator.workqueue import Requeue
@@ -53,6 +55,7 @@ class NodeReconciler:
     events: EventSink
     clock: Clock
     taints: TaintWarden
+    quotas: Quotas
 
     async def reconcile(self, name: NodeName) -> Requeue:
         """Safe to call at any time, any number of times."""
@@ -98,9 +101,32 @@ class NodeReconciler:
                 self._tier_of,
                 book,
             )
-        changed = self.memory.demands.put(name, {one.want: one.uid for one in demands})
+        demands = self._judge(name, demands)
+        refused = frozenset(one.want for one in demands if one.is_over_quota)
+        wanted = {one.want: one.uid for one in demands}
+        changed = self.memory.demands.put(name, wanted, refused)
         self.router.on_demand(changed)
         return demands
+
+    def _judge(self, name: NodeName, demands: Iterable[DemandedCopy]) -> tuple[DemandedCopy, ...]:
+        """The same with their priorities, and which of them a quota refuses."""
+        judged: list[DemandedCopy] = []
+        for one in demands:
+            cache = self.world.model_cache(one.cache)
+            if cache is None:
+                judged.append(one)
+                continue
+            limits = self.quotas.limits_of(one.cache.namespace)
+            also = tuple(
+                self.quotas.demanded(name, other, before.uid)
+                for before in judged
+                if before.cache.namespace == one.cache.namespace and not before.is_over_quota
+                if (other := self.world.model_cache(before.cache)) is not None
+            )
+            is_allowed = self.quotas.allows_demand(name, cache, one.uid, also)
+            priority = effective_priority(limits, cache.spec)
+            judged.append(replace(one, priority=priority, is_over_quota=not is_allowed))
+        return tuple(judged)
 
     def _placed_on(self, name: NodeName) -> frozenset[Want]:
         """What pods find here without asking."""
@@ -160,11 +186,20 @@ class NodeReconciler:
             assignment = assignments.of(key)
             if assignment is None:
                 continue
-            tier = assignment.tier_on(name)
+            tier, is_over = assignment.tier_on(name), key.namespace in self.memory.over_quota
             for role, uid, may_be_evicted in assignment.copies_on(name):
                 version = self._version_on(uid, present)
                 if version is not None:
-                    yield PlacedCopy(key, version, may_be_evicted, role, tier)
+                    yield PlacedCopy(
+                        key,
+                        version,
+                        may_be_evicted,
+                        role,
+                        tier,
+                        assignment.priority,
+                        assignment.is_pinned,
+                        is_over,
+                    )
 
     def _tracks_on(self, name: NodeName) -> dict[ObjectKey, CacheTracks]:
         """Which version is stable, and the weight in force, as the status that was written says."""

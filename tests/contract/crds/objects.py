@@ -5,7 +5,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from modelcache_kube import CACHE_NODES, MODEL_CACHES, MODEL_VERSIONS, Resource
+from modelcache_kube import (
+    CACHE_NODES,
+    MODEL_CACHE_QUOTAS,
+    MODEL_CACHES,
+    MODEL_VERSIONS,
+    Resource,
+)
 
 Object = dict[str, Any]
 DIGEST = "sha256:" + "0123456789abcdef" * 4
@@ -17,6 +23,7 @@ RESOURCES: dict[str, Resource] = {
     "ModelVersion": MODEL_VERSIONS,
     "ModelCache": MODEL_CACHES,
     "CacheNode": CACHE_NODES,
+    "ModelCacheQuota": MODEL_CACHE_QUOTAS,
 }
 
 CONDITION: Object = {
@@ -32,6 +39,7 @@ MINIMAL: dict[str, Object] = {
     "ModelVersion": {"spec": {"model": "m", "source": {"uri": "s3://models"}}},
     "ModelCache": {"spec": {"stable": {"modelVersion": "minilm-v1"}}},
     "CacheNode": {"spec": {"nodeUid": "u1"}},
+    "ModelCacheQuota": {"spec": {}},
 }
 
 # As much as may be said of a repository of the hub.
@@ -127,6 +135,8 @@ FULL: dict[str, Object] = {
                 },
             },
             "tier": "Host",
+            "priority": "High",
+            "retention": "Pinned",
             "placement": {
                 "copies": 2,
                 "minReady": 2,
@@ -207,6 +217,9 @@ FULL: dict[str, Object] = {
                     "model": "sentence-transformers/all-MiniLM-L6-v2",
                     "revision": COMMIT,
                     "evictable": True,
+                    "priority": "High",
+                    "pinned": True,
+                    "overQuota": True,
                     "origin": "Placement",
                 }
             ],
@@ -250,6 +263,22 @@ FULL: dict[str, Object] = {
             "models": 1,
             "failed": 0,
             "peer": {"address": "10.1.2.3", "port": 9405, "suspects": ["node-uid"]},
+            "conditions": [CONDITION],
+        },
+    },
+    "ModelCacheQuota": {
+        "spec": {
+            "hard": {"disk": "2Ti", "host": "64Gi", "pinned": "100Gi"},
+            "maxPriority": "High",
+            "allNodes": True,
+        },
+        "status": {
+            "observedGeneration": 1,
+            "used": {"diskBytes": 10**12, "hostBytes": 10**9, "pinnedBytes": 0},
+            "disk": "931Gi/2Ti",
+            "host": "954Mi/64Gi",
+            "pinned": "0/100Gi",
+            "refused": 1,
             "conditions": [CONDITION],
         },
     },

@@ -39,6 +39,12 @@ VIEWS = [
         ["True", "Resolved", "87Mi/931Gi", "1", "0", "0.1.0"],
         id="CacheNode",
     ),
+    pytest.param(
+        "ModelCacheQuota",
+        ["NAME", "DISK", "HOST", "PINNED", "PRIORITY", "ALL", "REFUSED", "STATUS", "AGE"],
+        ["931Gi/2Ti", "954Mi/64Gi", "0/100Gi", "High", "true", "1", "Resolved"],
+        id="ModelCacheQuota",
+    ),
 ]
 
 
@@ -77,6 +83,8 @@ EXPLAINED = [
     pytest.param("mcache.spec.placement.tolerations.effect", "NoExecute", id="enum"),
     pytest.param("modelversion.spec.source", "Only `uri` is part of the identity", id="class text"),
     pytest.param("mver.spec.source.uri", "s3://bucket/prefix", id="scalar"),
+    pytest.param("mquota.spec.hard", "Bytes of copies on all nodes together", id="quota"),
+    pytest.param("mquota.spec.hard.pinned", "None are granted if absent", id="quota of pinned"),
     pytest.param("cnode.status", "Written by the node's agent", id="status"),
 ]
 

@@ -35,6 +35,7 @@ USED = {
     OPERATOR: {
         (OURS, "modelversions", ELSEWHERE): {"list": LISTED, "watch": WATCHED},
         (OURS, "modelcaches", ELSEWHERE): {"list": LISTED, "watch": WATCHED},
+        (OURS, "modelcachequotas", ELSEWHERE): {"list": LISTED, "watch": WATCHED},
         (OURS, "cachenodes", EVERYWHERE): {
             "list": LISTED,
             "watch": WATCHED,
@@ -44,6 +45,7 @@ USED = {
         },
         (OURS, "modelversions/status", ELSEWHERE): {"patch": APPLIED},
         (OURS, "modelcaches/status", ELSEWHERE): {"patch": APPLIED},
+        (OURS, "modelcachequotas/status", ELSEWHERE): {"patch": APPLIED},
         (OURS, "cachenodes/status", EVERYWHERE): {"patch": APPLIED},
         (CORE, "nodes", EVERYWHERE): {
             "get": (WRITER, "get(NODES"),
@@ -123,6 +125,7 @@ NEVER = [
         (COORDINATION, "leases", ELSEWHERE, "get"),
         (OURS, "modelversions", ELSEWHERE, "patch"),
         (OURS, "modelcaches", ELSEWHERE, "delete"),
+        (OURS, "modelcachequotas", ELSEWHERE, "patch"),
         ("rbac.authorization.k8s.io", "clusterroles", EVERYWHERE, "escalate"),
         ("rbac.authorization.k8s.io", "clusterroles", EVERYWHERE, "bind"),
         ("rbac.authorization.k8s.io", "clusterrolebindings", EVERYWHERE, "create"),

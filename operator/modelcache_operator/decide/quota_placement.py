@@ -1,0 +1,68 @@
+"""Placement within a quota: who was there first stays, and what is new must be paid for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from modelcache_operator.decide.canary import CanaryPlan
+from modelcache_operator.decide.eligibility import Demand
+from modelcache_operator.decide.placement import Books, PlacementPlan, Trouble, place
+from modelcache_operator.decide.quota import Account
+from modelcache_operator.decide.world import NodeName, Uid
+
+
+def place_within(
+    account: Account,
+    cache: Uid,
+    demand: Demand,
+    assigned: Iterable[NodeName],
+    books: Books,
+    trouble: Trouble,
+) -> PlacementPlan:
+    """As `place`, with no more copies than the namespace may pay for.
+
+    Verified copies stay whatever the quota says, so that lowering one takes no bytes from pods;
+    those that are not verified yet leave first.
+    """
+    assigned = tuple(assigned)
+    plan = place(cache, demand, assigned, books, trouble)
+    if account.refusal is None and account.allows(plan.live):
+        return plan
+    kept = sum(
+        name in books and books[name].has_live_agent and books[name].has_verified(demand.version)
+        for name in assigned
+    )
+    payable = 0 if account.refusal is not None else account.affordable()
+    capped = plan
+    # Where another ModelCache of the namespace has paid, a copy is free: it may be that placement
+    # chooses these nodes, and it may be that it cannot.
+    for free in (_count_paid(account), 0):
+        copies = min(plan.wanted, max(kept, payable + free))
+        fewer = demand.placement.model_copy(update={"copies": copies})
+        limited = replace(demand, placement=fewer)
+        capped = place(cache, limited, assigned, books, Trouble(left=trouble.left))
+        if account.allows(capped.live):
+            break
+    shortage = account.refuse(plan.live, plan.wanted)
+    return replace(capped, wanted=plan.wanted, shortage=shortage)
+
+
+def _count_paid(account: Account) -> int:
+    if account.refusal is not None:
+        return 0
+    return min((len(nodes) for nodes in account.paid.values()), default=0)
+
+
+def limit_canary(account: Account, plan: CanaryPlan, present: frozenset[NodeName]) -> CanaryPlan:
+    """The canary's nodes, or those alone that it has, if the others are not paid for.
+
+    All or none, as with room: not a byte is read for a canary that cannot be whole.
+    """
+    new = plan.nodes - present
+    if not new or (account.refusal is None and account.allows(plan.nodes)):
+        return plan
+    kept = plan.nodes & present
+    shortage = account.refuse(plan.nodes, len(plan.nodes))
+    ready = min(plan.copies.ready, len(kept))
+    return CanaryPlan(kept, replace(plan.copies, ready=ready, shortage=shortage))
