@@ -16,6 +16,7 @@ from typing import Final
 
 from modelcache_agent.actor import Actor
 from modelcache_agent.decide.actions import EntryView, Plan
+from modelcache_agent.decide.charges import charge
 from modelcache_agent.decide.host_world import HostView
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.decide.planner import make_plan
@@ -43,7 +44,7 @@ from modelcache_agent.tiers.errors import describe_error
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.volume.keeper import VolumeKeeper
 from modelcache_agent.wakeup import Wakeup
-from modelcache_api.names import Condition, EntryState, Reason
+from modelcache_api.names import Condition, EntryState, Reason, Tier
 from modelcache_api.v1alpha1.cache_node import EntrySpec, PeerStatus
 
 _log = logging.getLogger(__name__)
@@ -210,7 +211,10 @@ class AgentLoop:
         await self._actor.act(plan)
         await self._report(node, plan.entries, ledger)
         self._metrics.observe(plan.entries, ledger, survey.free_bytes, len(self._labels()))
-        self._metrics.observe_host(None if self._host_view is None else self._host_view.ledger)
+        host = None if self._host_view is None else self._host_view.ledger
+        self._metrics.observe_host(host)
+        books = {Tier.DISK: ledger} if host is None else {Tier.DISK: ledger, Tier.HOST: host}
+        self._metrics.observe_charges(charge(node.spec, survey.held, books))
         return self._next_turn(plan, wishes)
 
     async def _serve(self, wishes: Sequence[Wish], views: Sequence[EntryView]) -> None:

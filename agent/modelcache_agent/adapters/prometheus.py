@@ -10,10 +10,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from modelcache_agent.decide.actions import EntryView
+from modelcache_agent.decide.charges import Charges
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.fetch import FetchCounters
 from modelcache_agent.socket.counters import SocketCounters
-from modelcache_api.names import METRIC_PREFIX_AGENT, EntryState, Reason
+from modelcache_api.names import METRIC_PREFIX_AGENT, EntryState, Reason, Tier
 
 _FETCH_COUNTERS: Final = (
     ("requests", "Requests to object stores."),
@@ -49,6 +50,7 @@ class PrometheusMetrics:
         self._views: tuple[EntryView, ...] = ()
         self._ledger: Ledger | None = None
         self._host_ledger: Ledger | None = None
+        self._charges = Charges()
         self._free_bytes = 0
         self._labels = 0
         self._is_pressed = False
@@ -78,6 +80,10 @@ class PrometheusMetrics:
     def observe_host(self, ledger: Ledger | None) -> None:
         """The book of locked memory after one turn; None: the tier is off."""
         self._host_ledger = ledger
+
+    def observe_charges(self, charges: Charges) -> None:
+        """What namespaces are charged, and what is pinned, after one turn."""
+        self._charges = charges
 
     def count_failure(self, reason: Reason) -> None:
         """A transfer or proposal failed."""
@@ -111,6 +117,7 @@ class PrometheusMetrics:
         """All series of this moment."""
         yield from self._collect_disk()
         yield from self._collect_host()
+        yield self._collect_charges()
         states = Counter(view.state for view in self._views)
         entries = _gauge("entries", "Entries of the CacheNode by state.", "state")
         for state in EntryState:
@@ -138,6 +145,7 @@ class PrometheusMetrics:
             ("pending_release", book.pending_release_bytes),
             ("quarantined", book.quarantined_bytes),
             ("free", self._free_bytes),
+            ("pinned", self._charges.pinned.get(Tier.DISK, 0)),
         ):
             disk.add_metric([kind], size)
         yield disk
@@ -155,9 +163,20 @@ class PrometheusMetrics:
             ("used", book.used_bytes),
             ("reserved", book.reserved_bytes),
             ("lingering", book.pending_release_bytes),
+            ("pinned", self._charges.pinned.get(Tier.HOST, 0)),
         ):
             host.add_metric([kind], size)
         yield host
+
+    def _collect_charges(self) -> Metric:
+        # Not `namespace`, as below.
+        charged = _gauge(
+            "namespace_bytes", "What each namespace is charged.", "model_namespace", "tier"
+        )
+        for namespace, tiers in self._charges.namespaces.items():
+            for tier, size in tiers.items():
+                charged.add_metric([namespace, tier.label_value], size)
+        return charged
 
     def _collect_counters(self) -> Iterator[Metric]:
         yield _total("evictions", "Contents evicted for newcomers.", self._evictions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from modelcache_agent.decide.actions import EntryView, Victim
@@ -11,6 +11,8 @@ from modelcache_api.names import EntryState, Reason
 from modelcache_api.quantities import format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from modelcache_agent.decide.ledger import Ledger
     from modelcache_agent.decide.policies import EvictionPolicy
     from modelcache_agent.decide.world import Held
@@ -24,6 +26,8 @@ class Room:
     `leaving` are contents on their way out, whose bytes are coming; `promised_bytes` of those are
     meant for newcomers that already wait. `unused` may give way to newcomers, `victims` do; those
     of `fresh` came so recently that they go last. `kept_free_bytes` are those above the watermark.
+    `standing` orders contents before the policy does: the lowest goes first, and makes no room that
+    a higher one has.
     """
 
     ledger: Ledger
@@ -37,6 +41,7 @@ class Room:
     victims: tuple[Victim, ...] = ()
     fresh: frozenset[str] = frozenset()
     kept_free_bytes: int = 0
+    standing: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def now_bytes(self) -> int:
@@ -76,10 +81,11 @@ def admit(room: Room, entry: EntrySpec, size_bytes: int) -> tuple[Room, EntryVie
     """
     needed = room.ledger.needed_bytes(entry.uid, size_bytes)
     if needed > room.soon_bytes:
-        larger = make_room(room, needed - room.soon_bytes, why=f"uid={entry.uid} needs room")
+        why, rank = f"uid={entry.uid} needs room", entry.priority.rank
+        larger = make_room(room, needed - room.soon_bytes, why=why, highest=rank)
         if larger is None:
             return replace(room, fell_short=True), _view(
-                entry, EntryState.FAILED, Reason.INSUFFICIENT_SPACE, _arithmetic(room, needed)
+                entry, EntryState.FAILED, Reason.INSUFFICIENT_SPACE, _arithmetic(room, needed, rank)
             )
         room = larger
     if needed > max(0, room.now_bytes):
@@ -89,9 +95,16 @@ def admit(room: Room, entry: EntrySpec, size_bytes: int) -> tuple[Room, EntryVie
     return replace(room, ledger=room.ledger.reserve(entry.uid, size_bytes)), None
 
 
-def make_room(room: Room, missing_bytes: int, *, why: str) -> Room | None:
-    """The room once unused contents leave for it; None if all of them would not do."""
-    candidates = tuple(held for held in room.unused if held.digest not in room.leaving)
+def make_room(
+    room: Room, missing_bytes: int, *, why: str, highest: int | None = None
+) -> Room | None:
+    """The room once unused contents leave for it; None if all of them would not do.
+
+    None of a standing above `highest` leaves.
+    """
+    candidates = tuple(
+        held for held in _list_lower(room, highest) if held.digest not in room.leaving
+    )
     chosen = choose_victims(
         candidates,
         missing_bytes,
@@ -100,6 +113,7 @@ def make_room(room: Room, missing_bytes: int, *, why: str) -> Room | None:
         condemned=room.condemned_before,
         fresh=room.fresh,
         policy=room.policy,
+        standing=room.standing,
     )
     if chosen is None:
         return None
@@ -111,9 +125,15 @@ def make_room(room: Room, missing_bytes: int, *, why: str) -> Room | None:
     return replace(room, leaving=leaving, victims=(*room.victims, *victims))
 
 
-def _arithmetic(room: Room, needed: int) -> str:
+def _list_lower(room: Room, highest: int | None) -> Iterator[Held]:
+    for held in room.unused:
+        if highest is None or room.standing.get(held.digest, 0) <= highest:
+            yield held
+
+
+def _arithmetic(room: Room, needed: int, highest: int) -> str:
     book = room.ledger
-    evictable = frozenset(held.digest for held in room.unused)
+    evictable = frozenset(held.digest for held in _list_lower(room, highest))
     could_free = book.freed_bytes(evictable | room.leaving)
     kept = room.kept_free_bytes
     mark = f", of which {_amount(kept)} stay free above the watermark" if kept else ""

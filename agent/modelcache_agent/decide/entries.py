@@ -12,6 +12,7 @@ from modelcache_agent.decide.scrub import Stage, describe_damage, is_out_of_plac
 from modelcache_agent.decide.turns import is_demanded
 from modelcache_api.limits import MAX_LABELS_PER_NODE
 from modelcache_api.names import EntryOrigin, EntryState, Reason
+from modelcache_api.quantities import format_bytes
 
 if TYPE_CHECKING:
     from modelcache_agent.decide.matching import Match
@@ -67,9 +68,14 @@ def _view_given_up(world: World, entry: EntrySpec) -> EntryView:
 
 
 def is_given_up(world: World, entry: EntrySpec) -> bool:
-    """True if the version was evicted and no pod asks for it again, or if it is only held."""
+    """True if the version was evicted and no pod asks for it again, or if it is only held.
+
+    What is pinned comes back by itself.
+    """
     if entry.origin is EntryOrigin.HOLD:
         return True
+    if entry.pinned:
+        return False
     return entry.uid in world.evicted and entry.uid not in world.attached
 
 
@@ -154,6 +160,12 @@ def _view_newcomer(
     if entry.uid in draft.room.ledger.reservations:
         message = "waits until the transfer of its former source has ended"
         return EntryView(entry.uid, EntryState.PENDING, Reason.WAITING, message)
+    if entry.over_quota:
+        message = (
+            f"{format_bytes(entry.size_bytes)} are not fetched: its namespace uses more than it is "
+            "granted; `kubectl get modelcachequotas` tells the figures"
+        )
+        return EntryView(entry.uid, EntryState.FAILED, Reason.QUOTA_EXCEEDED, message)
     never = describe_never_fits(entry, world.ledger)
     if never is not None:
         return EntryView(entry.uid, EntryState.FAILED, Reason.NEVER_FITS, never)

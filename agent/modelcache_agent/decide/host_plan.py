@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.actions import Action, Demote, EntryView, Fetch, Promote
 from modelcache_agent.decide.host_pressure import HIGH_PERCENT
+from modelcache_agent.decide.matching import find_standing
 from modelcache_agent.decide.victims import choose_victims
 from modelcache_api.names import EntryOrigin, EntryState, Reason, Tier
 from modelcache_api.quantities import format_bytes
@@ -68,6 +69,7 @@ class _Wanted:
     held: Held
     is_placed: bool
     is_protected: bool
+    standing: int = 0
 
 
 @dataclass(slots=True)
@@ -167,6 +169,7 @@ def _find_wanted(
 ) -> Mapping[str, _Wanted]:
     """By digest. Only what is verified, adopted and stays on the disk."""
     wanted: dict[str, _Wanted] = {}
+    standing = find_standing(world.entries, matches)
     for entry in world.entries:
         match = matches.get(entry.uid)
         if entry.tier is not Tier.HOST or match is None or match.held.digest in condemned:
@@ -177,6 +180,7 @@ def _find_wanted(
         before = wanted.get(held.digest, _Wanted(held, is_placed=False, is_protected=False))
         wanted[held.digest] = _Wanted(
             held,
+            standing=standing[held.digest],
             is_placed=before.is_placed or entry.origin is not EntryOrigin.DEMAND,
             is_protected=before.is_protected
             or not entry.evictable
@@ -187,8 +191,14 @@ def _find_wanted(
 
 
 def _find_order(wanted: Mapping[str, _Wanted], policy: EvictionPolicy) -> Mapping[str, int]:
-    """One order for all questions: some policies order two contents by what else there is."""
-    ranked = policy.rank(each.held for each in wanted.values())
+    """One order for all questions: some policies order two contents by what else there is.
+
+    A higher priority is worth more than whatever the policy finds.
+    """
+    ranked = sorted(
+        policy.rank(each.held for each in wanted.values()),
+        key=lambda one: wanted[one.held.digest].standing,
+    )
     return {each.held.digest: place for place, each in enumerate(ranked)}
 
 
@@ -224,7 +234,10 @@ def _yield_to_pressure(draft: _Draft) -> None:
     ranked = draft.policy.rank(candidates)
     for each in sorted(
         ranked,
-        key=lambda r: r.held.digest in in_use or draft.wanted[r.held.digest].is_protected,
+        key=lambda r: (
+            r.held.digest in in_use or draft.wanted[r.held.digest].is_protected,
+            draft.wanted[r.held.digest].standing,
+        ),
     ):
         if host.ledger.freed_bytes(draft.leaving) - base >= pressure.free_bytes:
             break
@@ -320,6 +333,7 @@ def _make_room(draft: _Draft, held: Held) -> Told:
             leaving=frozenset(draft.leaving.keys() & draft.host.locked),
             condemned=draft.host.condemned,
             policy=draft.policy,
+            standing={digest: each.standing for digest, each in draft.wanted.items()},
         )
         if chosen is None:
             draft.fell_short = True

@@ -78,6 +78,13 @@ class Ledger:
         kept = (blobs for digest, blobs in self.versions.items() if digest not in gone)
         return self.published_bytes - _sum(kept)
 
+    def claimed_bytes(self, digests: Iterable[str], uids: Iterable[str]) -> int:
+        """What is charged to whoever wants these contents and transfers: in full, shared or not."""
+        contents = (self.versions[digest] for digest in set(digests) & self.versions.keys())
+        return _sum(contents) + sum(
+            max(self.partials.get(uid, 0), self.reservations.get(uid, 0)) for uid in set(uids)
+        )
+
     def reserve(self, uid: str, size_bytes: int) -> Ledger:
         """The book with this promise. Raises LedgerError if it exists or there is no room."""
         if uid in self.reservations:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -12,12 +12,29 @@ if TYPE_CHECKING:
     from modelcache_api.v1alpha1.cache_node import EntrySpec
 
 
+_BEYOND_QUOTA: Final = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """A held content, and whether the operator knows it to be the entry's."""
 
     held: Held
     is_adopted: bool
+
+
+def find_standing(entries: Sequence[EntrySpec], matches: Mapping[str, Match]) -> Mapping[str, int]:
+    """By digest, the rank of the highest priority that wants the content.
+
+    Below all of them is what only namespaces want that are beyond their quotas.
+    """
+    standing: dict[str, int] = {}
+    for entry in entries:
+        if entry.uid in matches:
+            digest = matches[entry.uid].held.digest
+            rank = _BEYOND_QUOTA if entry.over_quota else entry.priority.rank
+            standing[digest] = max(standing.get(digest, rank), rank)
+    return standing
 
 
 def match_entries(entries: Sequence[EntrySpec], held: Sequence[Held]) -> Mapping[str, Match]:

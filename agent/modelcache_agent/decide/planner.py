@@ -34,7 +34,7 @@ from modelcache_agent.decide.host_plan import (
     write_through_memory,
 )
 from modelcache_agent.decide.label_choice import choose_labels
-from modelcache_agent.decide.matching import Match, match_entries
+from modelcache_agent.decide.matching import Match, find_standing, match_entries
 from modelcache_agent.decide.policies import EvictionPolicy, LeastRecentlyUsed
 from modelcache_agent.decide.relief import relieve
 from modelcache_agent.decide.scrub import choose_scrub, list_isolations
@@ -153,6 +153,7 @@ def _survey(
         condemned_before=world.condemned,
         fresh=world.fresh,
         kept_free_bytes=world.kept_free_bytes,
+        standing=find_standing(world.entries, matches),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from modelcache_agent.decide.actions import EntryView
+from modelcache_agent.decide.charges import Charges
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_api.names import Reason
 
@@ -24,6 +25,10 @@ class Metrics(Protocol):
 
     def observe_host(self, ledger: Ledger | None) -> None:
         """The book of locked memory after one turn; None: the tier is off."""
+        ...
+
+    def observe_charges(self, charges: Charges) -> None:
+        """What namespaces are charged, and what is pinned, after one turn."""
         ...
 
     def count_failure(self, reason: Reason) -> None:

@@ -90,7 +90,7 @@ class NodeBook:
         return self.booked_bytes / self.capacity_bytes if self.capacity_bytes else 1.0
 
 
-def make_node_book(
+def make_node_book(  # noqa: PLR0913 - one parameter for each column of the book
     node: NodeView,
     cache_node: CacheNodeView | None,
     liveness: Liveness,

@@ -95,7 +95,9 @@ def parse_default_quota(document: object) -> Limits:
     if document is None:
         return UNLIMITED
     if not isinstance(document, dict):
-        raise ValueError("it is no quota: write hard, maxPriority and allNodes")
+        raise ValueError(  # noqa: TRY004 - to the reader of a file, all mistakes are one
+            "it is no quota: write hard, maxPriority and allNodes"
+        )
     amounts = document.get("hard") or {}
     fields = {one.alias for one in ModelCacheQuotaSpec.model_fields.values()}
     if unknown := {*document} - fields | {*amounts} - {item.value for item in Item}:

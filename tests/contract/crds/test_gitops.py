@@ -24,7 +24,13 @@ DEFAULTS = {
         "source": {"addressing": "Auto", "checksums": "WhenListed", "recheckInterval": "24h"},
         "onSourceGone": "Keep",
     },
-    "ModelCache": {"tier": "Disk", "placement": {"copies": 1, "minReady": 1}},
+    "ModelCache": {
+        "tier": "Disk",
+        "placement": {"copies": 1, "minReady": 1},
+        "priority": "Normal",
+        "retention": "Cached",
+    },
+    "ModelCacheQuota": {"maxPriority": "Normal", "allNodes": False},
     "CacheNode": {},
 }
 
