@@ -6,8 +6,9 @@ holds, which is by uid.
 
 If placed models hold all slots, the one of the lowest priority that began last makes way: its
 transfer is ended, what it has fetched is kept, and it goes on when a slot is free. A slot kept back
-for pods instead would serve one of them, stand empty most of the time, and exceed the number that the administrator set.
-A pod's model that cannot be fetched gives its slot back for as long as its own pause lasts.
+for pods instead would serve one of them, stand empty most of the time, and exceed the number that
+the administrator set. A pod's model that cannot be fetched gives its slot back for as long as its
+own pause lasts.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ import typer
 
 from modelcache_api.durations import parse_duration
 from modelcache_api.quantities import parse_bytes
-from modelcache_cli.capacity.fit import make_fit
 from modelcache_cli.capacity.formulas import find_bandwidth, find_storage
-from modelcache_cli.capacity.manifests import read_manifests, read_nodes
+from modelcache_cli.capacity.manifests import read_default_quota, read_manifests, read_nodes
+from modelcache_cli.capacity.placing import make_fit
 from modelcache_cli.capacity.report import Plan, render_plan, to_document
 from modelcache_cli.capacity.world import Surroundings, join_worlds, observe_cluster
 from modelcache_cli.cluster import ClusterChoice, open_cluster
@@ -45,6 +45,7 @@ class PlanRequest:
     nodes: Path | None
     sizes: Sequence[str]
     catalogue: Path | None
+    default_quota: Path | None
     headroom: float
     peak: int | None
     within: str
@@ -63,6 +64,12 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each option
     ] = None,
     catalog: Annotated[
         Path | None, typer.Option(help="YAML with sizes by spec.model. Default: built in.")
+    ] = None,
+    default_quota: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML of the chart's quotas.default. Without it, namespaces without a quota have no limit."
+        ),
     ] = None,
     headroom: Annotated[
         float, typer.Option(min=0.0, max=10.0, help="What each node shall keep free beyond it.")
@@ -84,9 +91,9 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each option
 ) -> None:
     """Say whether manifests fit, by the operator's own placement. Changes nothing.
 
-    Fails if a ModelCache gets fewer nodes than it wants, or a node keeps too little free.
+    Fails if a ModelCache or its canary gets less than it wants, or a node keeps too little free.
     """
-    request = PlanRequest(file, nodes, size or (), catalog, headroom, peak, within)
+    request = PlanRequest(file, nodes, size or (), catalog, default_quota, headroom, peak, within)
     try:
         made = asyncio.run(make_plan(request, ClusterChoice(kubeconfig, context, namespace)))
     except (CliError, KubeError) as error:
@@ -121,7 +128,8 @@ async def make_plan(request: PlanRequest, choice: ClusterChoice) -> Plan:
     manifests = read_manifests(request.files, namespace)
     if not manifests.caches:
         raise CliError("there is no ModelCache in what was given with -f")
-    fit = make_fit(join_worlds(there, manifests, find_size))
+    default_limits = read_default_quota(request.default_quota)
+    fit = make_fit(join_worlds(there, manifests, find_size, default_limits))
     storage = find_storage(fit, request.headroom)
     return Plan(fit, storage, find_bandwidth(fit, request.peak, seconds))
 

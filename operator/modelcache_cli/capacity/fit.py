@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from modelcache_api.names import Reason, Tier
-from modelcache_operator.decide.eligibility import Demand
 from modelcache_operator.decide.liveness import Liveness
-from modelcache_operator.decide.node_book import NodeBook, make_node_book
-from modelcache_operator.decide.placement import place
+from modelcache_operator.decide.quota import UNLIMITED, Item, Limits
 from modelcache_operator.decide.world import (
     CacheNodeView,
     ModelCacheView,
@@ -42,13 +40,47 @@ class PlannedNode:
 class PlannedWorld:
     """What would be in the cluster. Caches come in the order in which they are placed.
 
-    `assigned` are the nodes where a ModelCache is held now.
+    `assigned` are the nodes where a ModelCache is held now, `canaries` those of its canary, and
+    `predecessors` the versions that the change makes it hold for a while. `limits` are by
+    namespace.
     """
 
     nodes: Sequence[PlannedNode]
     versions: Mapping[ObjectKey, SizedVersion]
     caches: Sequence[ModelCacheView]
     assigned: Mapping[ObjectKey, frozenset[NodeName]]
+    canaries: Mapping[ObjectKey, frozenset[NodeName]] = field(default_factory=dict)
+    predecessors: Mapping[ObjectKey, SizedVersion] = field(default_factory=dict)
+    limits: Mapping[str, Limits] = field(default_factory=dict)
+    default_limits: Limits = UNLIMITED
+
+    def limits_of(self, namespace: str) -> Limits:
+        """What is granted there."""
+        return self.limits.get(namespace, self.default_limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why something gets less than it wants."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A version beside the stable one: bytes that come on top of it for as long as it is there."""
+
+    version: ObjectKey
+    size_bytes: int
+    nodes: tuple[NodeName, ...]
+    wanted: int
+    refused: Refused | None = None
+
+    @property
+    def extra_bytes(self) -> int:
+        """On the disks of all nodes together."""
+        return self.wanted * self.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +92,36 @@ class PlacedCache:
     size_bytes: int
     nodes: tuple[NodeName, ...]
     wanted: int
-    reason: Reason | None = None
-    message: str = ""
+    tier: Tier = Tier.DISK
+    refused: Refused | None = None
+    canary: Beside | None = None
+    held: Beside | None = None
+
+    @property
+    def refusals(self) -> Iterator[tuple[str, Refused]]:
+        """What is refused, by what it is."""
+        if self.refused is not None:
+            yield str(self.key), self.refused
+        if self.canary is not None and self.canary.refused is not None:
+            yield f"{self.key}, canary {self.canary.version.name}", self.canary.refused
+
+    @property
+    def copies(self) -> Iterator[tuple[ObjectKey, int, int]]:
+        """Versions with their sizes and the copies that are wanted or there."""
+        if self.size_bytes:
+            yield self.version, self.size_bytes, max(self.wanted, len(self.nodes))
+        for beside in (self.canary, self.held):
+            if beside is not None and beside.size_bytes:
+                yield beside.version, beside.size_bytes, max(beside.wanted, len(beside.nodes))
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLoad:
-    """One node's disk once everything is placed. `capacity_bytes` is None without a report."""
+class TierLoad:
+    """One tier of a node once everything is placed. `capacity_bytes` is None without a report."""
 
-    name: NodeName
+    tier: Tier
     capacity_bytes: int | None
     booked_bytes: int
-    caches: int
 
     @property
     def share(self) -> float:
@@ -80,94 +130,57 @@ class NodeLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeLoad:
+    """One node: its tiers, the disk first, and the ModelCaches there."""
+
+    name: NodeName
+    tiers: tuple[TierLoad, ...]
+    caches: int
+
+    @property
+    def disk(self) -> TierLoad:
+        """The disk."""
+        return self.tiers[0]
+
+    def of(self, tier: Tier) -> TierLoad | None:
+        """One tier, if the node has it."""
+        return next((load for load in self.tiers if load.tier is tier), None)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaLoad:
+    """What a namespace would be charged of what it is granted."""
+
+    namespace: str
+    item: Item
+    used_bytes: int
+    hard_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fit:
-    """The outcome. `tier` is the one that is placed on: disks."""
+    """The outcome."""
 
     caches: tuple[PlacedCache, ...]
     nodes: tuple[NodeLoad, ...]
-    tier: Tier = Tier.DISK
+    quotas: tuple[QuotaLoad, ...] = ()
 
     @property
-    def refused(self) -> tuple[PlacedCache, ...]:
-        """ModelCaches with fewer nodes than they want."""
-        return tuple(cache for cache in self.caches if cache.reason is not None)
+    def refusals(self) -> tuple[tuple[str, Refused], ...]:
+        """Everything that gets less than it wants."""
+        return tuple(refusal for cache in self.caches for refusal in cache.refusals)
 
-    def crowded(self, headroom: float) -> tuple[NodeLoad, ...]:
-        """Nodes without room for that share more than what is booked."""
-        return tuple(load for load in self.nodes if load.share * (1 + headroom) > 1)
+    @property
+    def tiers(self) -> tuple[Tier, ...]:
+        """Those that any node has, the disk first."""
+        found = {load.tier for node in self.nodes for load in node.tiers}
+        return tuple(tier for tier in Tier if tier in found)
 
-
-def make_fit(world: PlannedWorld) -> Fit:
-    """Place one ModelCache after the other, as the operator does with what was applied."""
-    sizes: dict[NodeName, dict[Uid, int]] = {planned.node.name: {} for planned in world.nodes}
-    counts = dict.fromkeys(sizes, 0)
-    for cache in world.caches:
-        if version := _find_version(world, cache):
-            for name in world.assigned.get(cache.key, frozenset()) & sizes.keys():
-                sizes[name][version.uid] = version.size_bytes
-                counts[name] += 1
-    books = {planned.node.name: _make_book(planned, sizes, counts) for planned in world.nodes}
-    by_name = {planned.node.name: planned for planned in world.nodes}
-    placed = []
-    for cache in world.caches:
-        before = world.assigned.get(cache.key, frozenset()) & sizes.keys()
-        found = _place(world, cache, before, books)
-        placed.append(found)
-        version = _find_version(world, cache)
-        if version is None:
-            continue
-        for name in set(found.nodes) - before:
-            sizes[name][version.uid] = version.size_bytes
-            counts[name] += 1
-            books[name] = _make_book(by_name[name], sizes, counts)
-    loads = (
-        NodeLoad(book.name, book.capacity_bytes, book.booked_bytes, counts[book.name])
-        for book in books.values()
-    )
-    return Fit(tuple(placed), tuple(loads))
-
-
-def _find_version(world: PlannedWorld, cache: ModelCacheView) -> SizedVersion | None:
-    return world.versions.get(ObjectKey(cache.key.namespace, cache.spec.stable.model_version))
-
-
-def _make_book(
-    planned: PlannedNode,
-    sizes: Mapping[NodeName, Mapping[Uid, int]],
-    counts: Mapping[NodeName, int],
-) -> NodeBook:
-    name = planned.node.name
-    return make_node_book(
-        planned.node,
-        planned.cache_node,
-        planned.liveness,
-        dict(sizes[name]),
-        caches=counts[name],
-    )
-
-
-def _place(
-    world: PlannedWorld,
-    cache: ModelCacheView,
-    before: frozenset[NodeName],
-    books: Mapping[NodeName, NodeBook],
-) -> PlacedCache:
-    wanted_version = ObjectKey(cache.key.namespace, cache.spec.stable.model_version)
-    version = _find_version(world, cache)
-    if version is None:
-        message = f"there is no ModelVersion {wanted_version}: apply it, too"
-        return PlacedCache(
-            cache.key, wanted_version, 0, (), 0, Reason.MODEL_VERSION_NOT_FOUND, message
+    def crowded(self, headroom: float) -> tuple[tuple[NodeLoad, TierLoad], ...]:
+        """Tiers of nodes without room for that share more than what is booked."""
+        return tuple(
+            (node, load)
+            for node in self.nodes
+            for load in node.tiers
+            if load.share * (1 + headroom) > 1
         )
-    demand = Demand(version.uid, version.size_bytes, cache.spec.placement)
-    plan = place(cache.uid, demand, before, books)
-    shortage = plan.shortage
-    return PlacedCache(
-        cache.key,
-        wanted_version,
-        version.size_bytes,
-        tuple(sorted(plan.nodes)),
-        plan.wanted,
-        shortage.reason if shortage else None,
-        shortage.message if shortage else "",
-    )

@@ -52,16 +52,20 @@ class Bandwidth:
 
 
 def find_storage(fit: Fit, headroom: float) -> Storage:
-    """As wanted, whether or not it fits: a refused copy is counted, too."""
-    sizes = {cache.version: cache.size_bytes for cache in fit.caches if cache.size_bytes}
-    copies = sum(max(cache.wanted, len(cache.nodes)) for cache in fit.caches if cache.size_bytes)
-    weighted = sum(cache.size_bytes * max(cache.wanted, len(cache.nodes)) for cache in fit.caches)
+    """Of the disks, as wanted, whether or not it fits: a refused copy is counted, too.
+
+    So are canaries, and versions that are held for a while.
+    """
+    found = [row for cache in fit.caches for row in cache.copies]
+    entries = len({version for version, _, _ in found})
+    copies = sum(count for _, _, count in found)
+    weighted = sum(size * count for _, size, count in found)
     return Storage(
-        entries=len(sizes),
+        entries=entries,
         mean_size_bytes=round(weighted / copies) if copies else 0,
-        redundancy=copies / len(sizes) if sizes else 0.0,
+        redundancy=copies / entries if entries else 0.0,
         headroom=headroom,
-        capacity_bytes=sum(load.capacity_bytes or 0 for load in fit.nodes),
+        capacity_bytes=sum(load.disk.capacity_bytes or 0 for load in fit.nodes),
     )
 
 

@@ -10,7 +10,12 @@ from typing import Annotated, Any, Final
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from modelcache_api.names import KIND_MODEL_CACHE, KIND_MODEL_VERSION, Tier
+from modelcache_api.names import (
+    KIND_MODEL_CACHE,
+    KIND_MODEL_CACHE_QUOTA,
+    KIND_MODEL_VERSION,
+    Tier,
+)
 from modelcache_api.quantities import parse_bytes
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheNodeStatus, TierStatus
 from modelcache_api.v1alpha1.model_cache import TaintEffect
@@ -18,8 +23,10 @@ from modelcache_cli.capacity.fit import PlannedNode
 from modelcache_cli.errors import CliError
 from modelcache_operator.adapters.parsing import ObservedKind, parse_object
 from modelcache_operator.decide.liveness import Liveness
+from modelcache_operator.decide.quota import UNLIMITED, Limits, parse_default_quota
 from modelcache_operator.decide.world import (
     CacheNodeView,
+    ModelCacheQuotaView,
     ModelCacheView,
     ModelVersionView,
     NodeName,
@@ -32,6 +39,7 @@ from modelcache_operator.decide.world import (
 _KINDS: Final = {
     KIND_MODEL_VERSION: ObservedKind.MODEL_VERSIONS,
     KIND_MODEL_CACHE: ObservedKind.MODEL_CACHES,
+    KIND_MODEL_CACHE_QUOTA: ObservedKind.QUOTAS,
 }
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
@@ -43,16 +51,18 @@ class Manifests:
     versions: tuple[ModelVersionView, ...]
     caches: tuple[ModelCacheView, ...]
     others: int
+    quotas: tuple[ModelCacheQuotaView, ...] = ()
 
 
 def read_manifests(paths: Iterable[Path], namespace: str) -> Manifests:
-    """The ModelVersions and ModelCaches of files, and of the files in folders.
+    """The ModelVersions, ModelCaches and quotas of files, and of the files in folders.
 
     Raises:
         CliError: a file cannot be read, or a document of ours is not what the API takes.
     """
     versions: list[ModelVersionView] = []
     caches: list[ModelCacheView] = []
+    quotas: list[ModelCacheQuotaView] = []
     others = 0
     for path in _list_files(paths):
         for raw in _read_documents(path):
@@ -63,9 +73,11 @@ def read_manifests(paths: Iterable[Path], namespace: str) -> Manifests:
             view = _parse(path, kind, raw, namespace)
             if isinstance(view, ModelVersionView):
                 versions.append(view)
+            elif isinstance(view, ModelCacheQuotaView):
+                quotas.append(view)
             else:
                 caches.append(view)
-    return Manifests(tuple(versions), tuple(caches), others)
+    return Manifests(tuple(versions), tuple(caches), others, tuple(quotas))
 
 
 def _list_files(paths: Iterable[Path]) -> Iterator[Path]:
@@ -96,14 +108,14 @@ def _read_documents(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _parse(
     path: Path, kind: ObservedKind, raw: Mapping[str, Any], namespace: str
-) -> ModelVersionView | ModelCacheView:
+) -> ModelVersionView | ModelCacheView | ModelCacheQuotaView:
     metadata = raw.get("metadata")
     if not isinstance(metadata, dict) or not metadata.get("name"):
         raise CliError(f"{path}: a {raw['kind']} has no metadata.name")
     key = ObjectKey(metadata.get("namespace") or namespace, str(metadata["name"]))
     known = {"uid": f"{kind}/{key}", **metadata, "namespace": key.namespace}
     observed = parse_object(kind, {**raw, "metadata": known})
-    if not isinstance(observed.view, ModelVersionView | ModelCacheView):
+    if not isinstance(observed.view, ModelVersionView | ModelCacheView | ModelCacheQuotaView):
         problem = " ".join(observed.problem.split())
         raise CliError(f"{path}: {raw['kind']} {key} is not what the API takes: {problem}")
     return observed.view
@@ -127,6 +139,7 @@ class _Node(_Part):
     name: Annotated[str, Field(min_length=1)]
     count: Annotated[int, Field(ge=1, le=5000)] = 1
     disk: Annotated[int, BeforeValidator(_parse_bytes), Field(gt=0)]
+    host: Annotated[int, BeforeValidator(_parse_bytes), Field(ge=0)] = 0
     labels: dict[str, str] = Field(default_factory=dict)
     taints: list[_Taint] = Field(default_factory=list)
 
@@ -149,12 +162,27 @@ def read_nodes(path: Path) -> tuple[PlannedNode, ...]:
         where = ".".join(str(part) for part in problem["loc"])
         raise CliError(
             f"{path}: {where}: {problem['msg']}; write nodes: as a list of name, disk, and, if "
-            "they matter, count, labels and taints"
+            "they matter, host, count, labels and taints"
         ) from error
     made = [node for group in parsed.nodes for node in _make_nodes(group)]
     if len({planned.node.name for planned in made}) < len(made):
         raise CliError(f"{path} names a node twice")
     return tuple(made)
+
+
+def read_default_quota(path: Path | None) -> Limits:
+    """The quota of namespaces that have none; without a file they have no limit.
+
+    Raises:
+        CliError: the file cannot be read, or is no quota.
+    """
+    if path is None:
+        return UNLIMITED
+    documents = list(_read_documents(path))
+    try:
+        return parse_default_quota(documents[0] if documents else None)
+    except ValueError as error:
+        raise CliError(f"{path}: {error}") from error
 
 
 def _make_nodes(group: _Node) -> Iterator[PlannedNode]:
@@ -168,8 +196,12 @@ def _make_nodes(group: _Node) -> Iterator[PlannedNode]:
             group.labels,
             tuple(TaintView(taint.key, taint.value, taint.effect) for taint in group.taints),
         )
-        disk = TierStatus(name=Tier.DISK, capacity_bytes=group.disk, used_bytes=0)
+        tiers = tuple(
+            TierStatus(name=tier, capacity_bytes=size, used_bytes=0)
+            for tier, size in ((Tier.DISK, group.disk), (Tier.HOST, group.host))
+            if size
+        )
         cache_node = CacheNodeView(
-            node.name, node.uid, CacheNodeSpec(node_uid=name), CacheNodeStatus(tiers=(disk,))
+            node.name, node.uid, CacheNodeSpec(node_uid=name), CacheNodeStatus(tiers=tiers)
         )
         yield PlannedNode(node, cache_node, Liveness.ALIVE)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from modelcache_api.names import Tier
 from modelcache_api.quantities import format_bytes
-from modelcache_cli.capacity.fit import Fit, NodeLoad, PlacedCache
+from modelcache_cli.capacity.fit import Beside, Fit, NodeLoad, PlacedCache, Refused
 from modelcache_cli.capacity.formulas import Bandwidth, Storage
 
 
@@ -21,33 +22,43 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """True if every ModelCache gets its nodes and each node keeps its headroom."""
-        return not self.fit.refused and not self.fit.crowded(self.storage.headroom)
+        """True if every ModelCache gets what it wants and each node keeps its headroom."""
+        return not self.fit.refusals and not self.fit.crowded(self.storage.headroom)
 
 
 def to_document(plan: Plan) -> dict[str, Any]:
     """The plan as JSON; sizes are bytes."""
     headroom = plan.storage.headroom
-    crowded = {load.name for load in plan.fit.crowded(headroom)}
+    crowded = {node.name for node, _ in plan.fit.crowded(headroom)}
     return {
         "fits": plan.fits,
-        "tiers": [
-            {
-                "name": plan.fit.tier,
-                "capacityBytes": plan.storage.capacity_bytes,
-                "bookedBytes": sum(load.booked_bytes for load in plan.fit.nodes),
-                "headroom": headroom,
-            }
-        ],
+        "tiers": [_tier_document(plan, tier) for tier in plan.fit.tiers],
         "nodes": [
             {
-                "name": load.name,
-                "capacityBytes": load.capacity_bytes,
-                "bookedBytes": load.booked_bytes,
-                "modelCaches": load.caches,
-                "keepsHeadroom": load.name not in crowded,
+                "name": node.name,
+                "capacityBytes": node.disk.capacity_bytes,
+                "bookedBytes": node.disk.booked_bytes,
+                "tiers": [
+                    {
+                        "name": load.tier,
+                        "capacityBytes": load.capacity_bytes,
+                        "bookedBytes": load.booked_bytes,
+                    }
+                    for load in node.tiers
+                ],
+                "modelCaches": node.caches,
+                "keepsHeadroom": node.name not in crowded,
             }
-            for load in plan.fit.nodes
+            for node in plan.fit.nodes
+        ],
+        "quotas": [
+            {
+                "namespace": load.namespace,
+                "item": load.item,
+                "usedBytes": load.used_bytes,
+                "hardBytes": load.hard_bytes,
+            }
+            for load in plan.fit.quotas
         ],
         "modelCaches": [_cache_document(cache) for cache in plan.fit.caches],
         "storage": {
@@ -65,6 +76,16 @@ def to_document(plan: Plan) -> dict[str, Any]:
     }
 
 
+def _tier_document(plan: Plan, tier: Tier) -> dict[str, Any]:
+    loads = [load for node in plan.fit.nodes if (load := node.of(tier)) is not None]
+    return {
+        "name": tier,
+        "capacityBytes": sum(load.capacity_bytes or 0 for load in loads),
+        "bookedBytes": sum(load.booked_bytes for load in loads),
+        "headroom": plan.storage.headroom,
+    }
+
+
 def _cache_document(cache: PlacedCache) -> dict[str, Any]:
     return {
         "namespace": cache.key.namespace,
@@ -73,20 +94,40 @@ def _cache_document(cache: PlacedCache) -> dict[str, Any]:
         "sizeBytes": cache.size_bytes,
         "nodes": list(cache.nodes),
         "wanted": cache.wanted,
-        "reason": cache.reason,
-        "message": cache.message,
+        "tier": cache.tier,
+        **_refused_document(cache.refused),
+        "canary": None if cache.canary is None else _beside_document(cache.canary),
+        "held": None if cache.held is None else _beside_document(cache.held),
+    }
+
+
+def _beside_document(beside: Beside) -> dict[str, Any]:
+    return {
+        "modelVersion": beside.version.name,
+        "sizeBytes": beside.size_bytes,
+        "nodes": list(beside.nodes),
+        "wanted": beside.wanted,
+        "extraBytes": beside.extra_bytes,
+        **_refused_document(beside.refused),
+    }
+
+
+def _refused_document(refused: Refused | None) -> dict[str, Any]:
+    return {
+        "reason": None if refused is None else refused.reason,
+        "message": "" if refused is None else refused.message,
     }
 
 
 def render_plan(plan: Plan) -> str:
     """Tables of ModelCaches and nodes, what is refused, the formulas, and the answer."""
     caches = [
-        ("MODELCACHE", "MODELVERSION", "SIZE", "COPIES", "REASON", "NODES"),
+        ("MODELCACHE", "MODELVERSION", "TIER", "SIZE", "COPIES", "REASON", "NODES"),
         *(_cache_row(cache) for cache in plan.fit.caches),
     ]
     nodes = [
-        ("NODE", "DISK", "BOOKED", "SHARE", "MODELCACHES"),
-        *(_node_row(load) for load in plan.fit.nodes),
+        ("NODE", "TIER", "CAPACITY", "BOOKED", "SHARE", "MODELCACHES"),
+        *(row for node in plan.fit.nodes for row in _node_rows(node)),
     ]
     return "\n".join((*_columns(caches), "", *_columns(nodes), "", *_sentences(plan), ""))
 
@@ -95,22 +136,30 @@ def _cache_row(cache: PlacedCache) -> tuple[str, ...]:
     shown = ", ".join(cache.nodes[:3]) + (", ..." if len(cache.nodes) > 3 else "")  # noqa: PLR2004
     size = format_bytes(cache.size_bytes) if cache.size_bytes else "?"
     copies = f"{len(cache.nodes)}/{cache.wanted}"
-    return str(cache.key), cache.version.name, size, copies, cache.reason or "-", shown or "-"
+    reason = cache.refused.reason.value if cache.refused is not None else "-"
+    return str(cache.key), cache.version.name, cache.tier, size, copies, reason, shown or "-"
 
 
-def _node_row(load: NodeLoad) -> tuple[str, ...]:
-    capacity = "?" if load.capacity_bytes is None else format_bytes(load.capacity_bytes)
-    booked, share = format_bytes(load.booked_bytes), f"{load.share:.0%}"
-    return load.name, capacity, booked, share, str(load.caches)
+def _node_rows(node: NodeLoad) -> Iterator[tuple[str, ...]]:
+    for load in node.tiers:
+        capacity = "?" if load.capacity_bytes is None else format_bytes(load.capacity_bytes)
+        booked, share = format_bytes(load.booked_bytes), f"{load.share:.0%}"
+        yield node.name, load.tier, capacity, booked, share, str(node.caches)
 
 
 def _sentences(plan: Plan) -> Iterator[str]:
-    for cache in plan.fit.refused:
-        yield f"refused: {cache.key}: {cache.reason}: {cache.message}"
+    for name, refused in plan.fit.refusals:
+        yield f"refused: {name}: {refused.reason}: {refused.message}"
+    for cache in plan.fit.caches:
+        yield from _rollout_sentences(cache)
+    for quota in plan.fit.quotas:
+        used, hard = format_bytes(quota.used_bytes), format_bytes(quota.hard_bytes)
+        yield f"quota: {quota.namespace}: {used} of {hard} of {quota.item}"
     storage, bandwidth = plan.storage, plan.bandwidth
-    for load in plan.fit.crowded(storage.headroom):
+    for node, load in plan.fit.crowded(storage.headroom):
+        where = node.name if load is node.disk else f"{node.name}, tier {load.tier}"
         yield (
-            f"crowded: {load.name}: {format_bytes(load.booked_bytes)} of "
+            f"crowded: {where}: {format_bytes(load.booked_bytes)} of "
             f"{format_bytes(load.capacity_bytes or 0)} leaves less than {storage.headroom:.0%} more"
         )
     yield (
@@ -125,6 +174,18 @@ def _sentences(plan: Plan) -> Iterator[str]:
         f"{format_bytes(round(bandwidth.disk_bytes_per_second))}/s on disks (1 write and 1 read)"
     )
     yield "it fits" if plan.fits else "it does not fit"
+
+
+def _rollout_sentences(cache: PlacedCache) -> Iterator[str]:
+    """The bytes that a rollout takes beside the stable version, before it starts."""
+    kinds = (("canary", cache.canary, ""), ("held", cache.held, ", until rollout.holdFor is over"))
+    for word, beside, until in kinds:
+        if beside is not None and beside.size_bytes:
+            yield (
+                f"rollout: {cache.key}: {word} {beside.version.name} takes {beside.wanted} x "
+                f"{format_bytes(beside.size_bytes)} = {format_bytes(beside.extra_bytes)} beside "
+                f"{cache.version.name}{until}"
+            )
 
 
 def _columns(lines: Sequence[Sequence[str]]) -> Iterable[str]:

@@ -98,7 +98,7 @@ def test_a_missing_version_is_a_refusal_and_a_missing_size_a_question(folder):
     [
         ("nodes: [{name: a}]", "nodes.0.disk"),
         ("nodes: [{name: a, disk: 1Gi}, {name: a, disk: 1Gi}]", "names a node twice"),
-        ("nodes: [{name: a, disk: 1Gi, host: 1Gi}]", "nodes.0.host"),
+        ("nodes: [{name: a, disk: 1Gi, memory: 1Gi}]", "nodes.0.memory"),
         ("[", "is no YAML"),
     ],
 )
