@@ -67,9 +67,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each option
     ] = None,
     default_quota: Annotated[
         Path | None,
-        typer.Option(
-            help="YAML of the chart's quotas.default. Without it, namespaces without a quota have no limit."
-        ),
+        typer.Option(help="YAML of the chart's quotas.default. Without it, there is none."),
     ] = None,
     headroom: Annotated[
         float, typer.Option(min=0.0, max=10.0, help="What each node shall keep free beyond it.")

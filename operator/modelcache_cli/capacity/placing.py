@@ -125,8 +125,9 @@ class _Draft:
             self._put(cache, predecessor, here, _NOWHERE, yields=True)
         elif (version := self._find(cache, cache.spec.stable.model_version)) is not None:
             self._put(cache, version, here, _NOWHERE)
-        canary = cache.spec.canary and self._find(cache, cache.spec.canary.model_version)
-        if canary is not None:
+        if cache.spec.canary is None:
+            return
+        if (canary := self._find(cache, cache.spec.canary.model_version)) is not None:
             present = self._world.canaries.get(cache.key, _NOWHERE) & self._nodes.keys()
             self._put(cache, canary, present, _NOWHERE)
 

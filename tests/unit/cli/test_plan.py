@@ -117,3 +117,96 @@ def test_a_manifest_that_the_api_would_refuse_is_named(folder):
     done = plan(folder)
     assert done.exit_code == 2
     assert "ModelCache default/a is not what the API takes" in done.stderr
+
+
+CANARY = """
+apiVersion: modelcache.io/v1alpha1
+kind: ModelCache
+metadata: {{name: a, namespace: search}}
+spec:
+  stable: {{modelVersion: a}}
+  canary: {{modelVersion: b, weight: 50}}
+  tier: {tier}
+  placement: {{copies: 2, nodeSelector: {{pool: gpu}}}}
+---
+"""
+QUOTA = """
+apiVersion: modelcache.io/v1alpha1
+kind: ModelCacheQuota
+metadata: {{name: q1, namespace: search}}
+spec: {{hard: {{disk: {disk}}}, allNodes: true}}
+---
+"""
+
+
+def put_rollout(folder, tier="Disk", quota=""):
+    text = VERSION.format(name="a", model="m") + VERSION.format(name="b", model="m")
+    (folder / "manifests" / "a.yaml").write_text(text + CANARY.format(tier=tier) + quota)
+
+
+def test_a_rollout_is_told_with_its_extra_bytes_before_it_starts(folder):
+    put_rollout(folder)
+    sizes = ("--size", "a=20Gi", "--size", "b=30Gi")
+    done = plan(folder, *sizes)
+    assert done.exit_code == 0, done.output
+    assert "rollout: search/a: canary b takes 2 x 30Gi = 60Gi beside a" in done.stdout
+    found = json.loads(plan(folder, *sizes, "-o", "json").stdout)
+    assert found["modelCaches"][0]["canary"]["extraBytes"] >> 30 == 60
+    assert sorted(node["bookedBytes"] >> 30 for node in found["nodes"]) == [0, 50, 50]
+    assert found["storage"]["entries"] == 2
+    tight = plan(folder, "--size", "a=60Gi", "--size", "b=60Gi")
+    assert tight.exit_code == 1
+    assert "refused: search/a, canary b: CanaryDoesNotFit" in tight.stdout
+    assert "2 x 60Gi = 120Gi" in tight.stdout
+
+
+def test_the_tier_is_placed_where_the_nodes_have_it(folder):
+    put(folder, "a", copies=2)
+    file = folder / "manifests" / "a.yaml"
+    file.write_text(file.read_text().replace("spec:\n  stable", "spec:\n  tier: Host\n  stable"))
+    done = plan(folder, "--size", "a=20Gi")
+    assert done.exit_code == 1
+    assert (
+        "refused: search/a: NoEligibleNode: 0 of 2 copies have a node in tier Host" in done.stdout
+    )
+    (folder / "nodes.yaml").write_text(NODES.replace("disk: 100Gi", "disk: 100Gi, host: 22Gi"))
+    done = plan(folder, "--size", "a=20Gi", "--headroom", "0", "-o", "json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert [tier["name"] for tier in found["tiers"]] == ["Disk", "Host"]
+    assert found["tiers"][1]["bookedBytes"] >> 30 == 40
+    assert (
+        "tier Host: 20Gi of 22Gi leaves less than 20% more"
+        in plan(folder, "--size", "a=20Gi").stdout
+    )
+
+
+def test_what_a_quota_would_refuse_is_told_with_what_is_charged(folder):
+    put_rollout(folder, quota=QUOTA.format(disk="50Gi"))
+    sizes = ("--size", "a=20Gi", "--size", "b=20Gi")
+    done = plan(folder, *sizes)
+    assert done.exit_code == 1
+    assert "refused: search/a, canary b: QuotaExceeded: 2 copies need 20Gi each" in done.stdout
+    assert "quota: search: 40Gi of 50Gi of disk" in done.stdout
+    put_rollout(folder, quota=QUOTA.format(disk="80Gi"))
+    found = json.loads(plan(folder, *sizes, "-o", "json").stdout)
+    assert found["fits"]
+    assert {
+        "namespace": "search",
+        "item": "disk",
+        "usedBytes": 80 << 30,
+        "hardBytes": 80 << 30,
+    } in (found["quotas"])
+
+
+def test_the_default_quota_of_the_chart_is_that_of_namespaces_without_one(folder):
+    put(folder, "a", copies='"All"')
+    assert plan(folder, "--size", "a=1Gi").exit_code == 0
+    (folder / "default.yaml").write_text('{hard: {disk: "", pinned: "0"}, allNodes: false}')
+    given = ("--size", "a=1Gi", "--default-quota", str(folder / "default.yaml"))
+    done = plan(folder, *given)
+    assert done.exit_code == 1
+    assert "QuotaExceeded: copies: All is not granted by the default quota" in done.stdout
+    (folder / "default.yaml").write_text("{hard: {disc: 1Gi}}")
+    done = plan(folder, *given)
+    assert (done.exit_code, "a quota has no disc" in done.stderr) == (2, True)
