@@ -101,3 +101,50 @@ def test_a_promise_is_released_once_by_publication_by_failure_or_by_a_restart(si
     restarted = make_ledger(a_survey(v=here), {}, 2000)
     assert (restarted.used_bytes, restarted.reserved_bytes) == (here, 0)
     assert restarted.reserve("v", size).available_bytes == under_way.available_bytes
+
+
+claims = st.tuples(st.sets(st.sampled_from(["a", "b", "c", "d"])), st.sets(st.sampled_from(UIDS)))
+
+
+@given(books, claims, claims)
+def test_a_namespace_pays_in_full_whoever_else_wants_the_same(book, one, other):
+    """Charges are of what is wanted, not of who wants it; the book has each byte once."""
+    first, second = book.claimed_bytes(*one), book.claimed_bytes(*other)
+    together = book.claimed_bytes(one[0] | other[0], one[1] | other[1])
+    assert max(first, second) <= together <= first + second
+    if one == other:
+        assert first == second == together
+    everything = book.claimed_bytes(book.versions, {*book.partials, *book.reservations})
+    assert everything == book.published_bytes + sum(book.partials.values()) + book.reserved_bytes
+    assert together <= everything
+
+
+@given(books, claims)
+def test_what_is_charged_for_contents_is_at_least_what_they_would_free(book, claim):
+    digests = claim[0] & book.versions.keys()
+    assert book.freed_bytes(digests) <= book.claimed_bytes(digests, ())
+    assert book.claimed_bytes({"unheard"}, {"unheard"}) == 0
+
+
+@given(books, st.sets(st.sampled_from(["a", "b", "c", "d"])))
+def test_what_others_free_never_touches_what_is_pinned(book, pinned):
+    pinned &= book.versions.keys()
+    others = book.versions.keys() - pinned
+    assert book.published_bytes - book.freed_bytes(others) == book.claimed_bytes(pinned, ())
+
+
+@given(books, st.sampled_from(UIDS), sizes)
+def test_a_promise_is_charged_before_its_first_byte_and_bytes_that_arrive_charge_no_more(
+    book, uid, size
+):
+    bare = replace(
+        book,
+        partials={k: v for k, v in book.partials.items() if k != uid},
+        reservations={k: v for k, v in book.reservations.items() if k != uid},
+        capacity_bytes=10**6,
+    )
+    promised = bare.reserve(uid, size)
+    assert promised.claimed_bytes((), {uid}) == size
+    for arrived in (0, size // 2, size):
+        moved = replace(promised, partials={**bare.partials, uid: arrived})
+        assert moved.claimed_bytes((), {uid}) == size
