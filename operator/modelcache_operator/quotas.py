@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from modelcache_api.names import Retention, Tier
 from modelcache_operator.assignments import Assignment
@@ -58,8 +59,7 @@ class Quotas:
             cache.spec.tier,
             is_pinned=cache.spec.retention is Retention.PINNED,
         )
-        skipped = (cache.key, version, is_canary)
-        others = self._holdings(namespace, skipped) if limits.hard else ()
+        others = self._holdings(namespace, (cache.key, version, is_canary))
         return make_account(limits, wish, others, cache.spec)
 
     def allows_demand(
@@ -67,12 +67,8 @@ class Quotas:
     ) -> bool:
         """True if a pod's copy may be paid for beside all that is held and `also`."""
         limits, wish = self.limits_of(cache.key.namespace), self.demanded(node, cache, version)
-        if not limits.hard:
-            return True
-        known = tuple(self._holdings(cache.key.namespace))
-        if any(wish.version == one.version and node in one.nodes for one in known):
-            return True
-        return not is_over(limits, sum_charges((*known, *also, wish)))
+        others = chain(self._holdings(cache.key.namespace), also)
+        return make_account(limits, wish, others, cache.spec).allows(wish.nodes)
 
     def demanded(self, node: NodeName, cache: ModelCacheView, version: Uid) -> Holding:
         """What a pod's copy there is charged as."""

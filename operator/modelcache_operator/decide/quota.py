@@ -159,7 +159,7 @@ class Account:
     """What a namespace has left for the copies of one version of one ModelCache.
 
     `charged` is all that it is charged beside them, and `paid` are the nodes where the version is
-    among that already, under each item that a copy is counted under.
+    among that already, under each item that a copy is counted under and that has a limit.
     """
 
     limits: Limits
@@ -172,7 +172,7 @@ class Account:
         """True if copies on all of these nodes keep within the quota."""
         return all(
             self.charged[item] + self.size_bytes * len(nodes - paid) <= self.limits.hard[item]
-            for item, paid in self._limited().items()
+            for item, paid in self.paid.items()
             if nodes - paid
         )
 
@@ -180,7 +180,7 @@ class Account:
         """How many copies may be paid for."""
         room = [
             max(0, self.limits.hard[item] - self.charged[item]) // max(1, self.size_bytes)
-            for item in self._limited()
+            for item in self.paid
         ]
         return min(room, default=0)
 
@@ -189,7 +189,7 @@ class Account:
         if self.refusal is not None:
             return self.refusal
         item = min(
-            self._limited(),
+            self.paid,
             key=lambda one: (
                 self.limits.hard[one]
                 - self.charged[one]
@@ -205,23 +205,23 @@ class Account:
         )
         return Shortage(Reason.QUOTA_EXCEEDED, message)
 
-    def _limited(self) -> Mapping[Item, frozenset[NodeName]]:
-        return {item: paid for item, paid in self.paid.items() if item in self.limits.hard}
-
 
 def make_account(
     limits: Limits, wish: Holding, others: Iterable[Holding], spec: ModelCacheSpec
 ) -> Account:
-    """The account for copies such as `wish`, whose nodes do not matter, beside all `others`."""
-    beside = tuple(others) if limits.hard else ()
-    here = frozenset({NodeName("")})
-    like = replace(wish, nodes=here, slower=frozenset())
+    """The account for copies such as `wish`, whose nodes do not matter, beside all `others`.
+
+    `others` are looked at only where something that such a copy is counted under has a limit.
+    """
+    like = replace(wish, nodes=frozenset({NodeName("")}), slower=frozenset())
+    items = [item for item in Item if like.nodes_under(item) and item in limits.hard]
+    beside = tuple(others) if items else ()
     same = [one for one in beside if one.version == wish.version]
     return Account(
         limits=limits,
         size_bytes=wish.size_bytes,
         charged=sum_charges(beside),
-        paid={item: _unite(same, item) for item in Item if like.nodes_under(item)},
+        paid={item: _unite(same, item) for item in items},
         refusal=limits.grants(spec),
     )
 
