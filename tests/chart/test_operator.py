@@ -33,11 +33,12 @@ def test_the_program_takes_every_argument(tmp_path):
     ]
     policy = tmp_path / "etc" / "source-policy" / "rules.yaml"
     limits = tmp_path / "etc" / "limits" / "limits.yaml"
-    for file in (policy, limits):
-        file.parent.mkdir(parents=True)
+    quota = limits.with_name("default-quota.yaml")
+    for file in (policy, limits, quota):
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     config = load_config(given, {}, hostname="pod")
-    assert (config.source_policy, config.limits) == (policy, limits)
+    assert (config.source_policy, config.limits, config.default_quota) == (policy, limits, quota)
     mounted = {item["mountPath"] for item in container["volumeMounts"]}
     assert {f"/etc/modelcache/{name}" for name in ("source-policy", "limits")} <= mounted
     assert config.leader_elect

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final
 from pydantic import Field
 
 from modelcache_api.markers import Column, Matches
-from modelcache_api.names import Priority, Tier
+from modelcache_api.names import Priority
 from modelcache_api.v1alpha1.base import ApiModel, ByteCount, Conditions, Count, Kind
 
 _QUANTITY: Final = r"^[0-9]{1,18}([.][0-9]{1,9})?(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E)?$"
@@ -115,7 +115,3 @@ class ModelCacheQuota(Kind):
     status: Annotated[
         ModelCacheQuotaStatus | None, Field(description="What the operator observed.")
     ] = None
-
-
-# The limit of each tier stands in `hard` under its name in lower case.
-LIMITED_TIERS: Final = (Tier.DISK, Tier.HOST)
