@@ -66,3 +66,24 @@ def test_victims_are_enough_needed_unprotected_and_always_the_same(policy, held,
         fewer = [victim for victim in victims if victim != spared]
         assert ledger.freed_bytes(fewer) < needed, "each victim is needed"
     assert choose(candidates[::-1]) == chosen
+
+
+@settings(deadline=None)
+@given(policies, contents, st.data())
+def test_nothing_of_a_higher_standing_goes_while_those_below_it_would_do(policy, held, data):
+    """Whatever the policy thinks of them."""
+    ledger = Ledger(1000, versions={content.digest: content.blobs for content in held})
+    standing = {content.digest: data.draw(st.integers(-1, 2)) for content in held}
+    needed = data.draw(st.integers(1, 100))
+    chosen = choose_victims(
+        held,
+        needed,
+        ledger=ledger,
+        leaving=frozenset(),
+        condemned=frozenset(),
+        policy=policy,
+        standing=standing,
+    )
+    for victim in chosen or ():
+        lower = [d for d, rank in standing.items() if rank < standing[victim.held.digest]]
+        assert ledger.freed_bytes(lower) < needed
