@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
-from modelcache_api.names import Retention, Tier
+from modelcache_api.names import Reason, Retention, Tier
 from modelcache_operator.assignments import Assignment
 from modelcache_operator.decide.quota import (
     Account,
     Holding,
     Item,
     Limits,
-    is_over,
     join_limits,
     make_account,
     read_limits,
     sum_charges,
 )
+from modelcache_operator.decide.shortage import Shortage
 from modelcache_operator.decide.world import ModelCacheView, NodeName, ObjectKey, Uid
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.world import ObservedWorld
@@ -44,11 +44,6 @@ class Quotas:
         """What the namespace is charged."""
         return sum_charges(self._holdings(namespace))
 
-    def is_over(self, namespace: str) -> bool:
-        """True if it is charged more than it is granted."""
-        limits = self.limits_of(namespace)
-        return bool(limits.hard) and is_over(limits, self.usage(namespace))
-
     def account(self, cache: ModelCacheView, version: Uid, *, is_canary: bool = False) -> Account:
         """What is left for the stable version of a ModelCache, or for its canary."""
         namespace, limits = cache.key.namespace, self.limits_of(cache.key.namespace)
@@ -60,7 +55,21 @@ class Quotas:
             is_pinned=cache.spec.retention is Retention.PINNED,
         )
         others = self._holdings(namespace, (cache.key, version, is_canary))
-        return make_account(limits, wish, others, cache.spec)
+        account = make_account(limits, wish, others, cache.spec)
+        unknown = self._refuse_unreadable(namespace)
+        return account if unknown is None else replace(account, refusal=unknown)
+
+    def _refuse_unreadable(self, namespace: str) -> Shortage | None:
+        """What a newer release grants or forbids is not known: nothing changes until it is."""
+        keys = self.world.unreadable.quotas.values()
+        key = min((key for key in keys if key.namespace == namespace), default=None)
+        if key is None:
+            return None
+        message = (
+            f"ModelCacheQuota {key.name} holds what this operator does not know: what is verified "
+            "stays, and nothing new is placed: upgrade the operator"
+        )
+        return Shortage(Reason.QUOTA_EXCEEDED, message)
 
     def allows_demand(
         self, node: NodeName, cache: ModelCacheView, version: Uid, also: tuple[Holding, ...]
@@ -102,7 +111,8 @@ class Quotas:
             parts.append((one.canary.version, True, one.canary.nodes, one.is_pinned))
         parts += [(held.version, False, held.nodes, False) for held in one.held]
         for version, is_canary, nodes, is_pinned in parts:
-            live, size = nodes - lost, self._size(version, nodes)
+            # A difference copies the whole set, of every ModelCache, for each that is placed.
+            live, size = nodes - lost if lost else nodes, self._size(version, nodes)
             yield version, is_canary, Holding(version, size, live, one.tier, one.slower, is_pinned)
 
     def _size(self, version: Uid, nodes: frozenset[NodeName]) -> int:

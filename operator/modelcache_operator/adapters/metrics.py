@@ -236,6 +236,7 @@ class _ObjectCollector(Collector):
             (names.PLURAL_MODEL_VERSION, len(there.versions)),
             (names.PLURAL_MODEL_CACHE, len(there.caches)),
             (names.PLURAL_CACHE_NODE, len(there.cache_nodes)),
+            (names.PLURAL_MODEL_CACHE_QUOTA, len(there.quotas)),
             ("nodes", len(there.nodes)),
         ):
             count.add_metric([kind], number)

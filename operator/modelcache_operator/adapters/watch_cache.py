@@ -121,6 +121,7 @@ class WatchCache:
             caches=unread[ObservedKind.MODEL_CACHES],
             cache_nodes=_names(unread[ObservedKind.CACHE_NODES]),
             nodes=_names(unread[ObservedKind.NODES]),
+            quotas=unread[ObservedKind.QUOTAS],
         )
 
     def version_of(self, kind: ObservedKind, key: ObjectKey) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -130,7 +130,9 @@ class Holding:
             return self.nodes if self.is_pinned else frozenset()
         if _TIER_OF[item] is Tier.DISK:
             return self.nodes
-        return self.nodes - self.slower if self.tier.speed >= _TIER_OF[item].speed else frozenset()
+        if self.tier.speed < _TIER_OF[item].speed:
+            return frozenset()
+        return self.nodes - self.slower if self.slower else self.nodes
 
 
 def sum_charges(holdings: Iterable[Holding]) -> dict[Item, int]:
@@ -150,7 +152,9 @@ def sum_charges(holdings: Iterable[Holding]) -> dict[Item, int]:
     }
 
 
-def _unite(holdings: Iterable[Holding], item: Item) -> frozenset[NodeName]:
+def _unite(holdings: Sequence[Holding], item: Item) -> frozenset[NodeName]:
+    if len(holdings) == 1:
+        return holdings[0].nodes_under(item)
     return frozenset[NodeName]().union(*(one.nodes_under(item) for one in holdings))
 
 

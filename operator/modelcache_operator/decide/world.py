@@ -109,6 +109,7 @@ class Unreadable:
     caches: Mapping[Uid, ObjectKey] = field(default_factory=dict)
     cache_nodes: frozenset[NodeName] = frozenset()
     nodes: frozenset[NodeName] = frozenset()
+    quotas: Mapping[Uid, ObjectKey] = field(default_factory=dict)
 
     def has_version(self, key: ObjectKey) -> bool:
         """True if a ModelVersion of that name is there."""

@@ -9,7 +9,9 @@ import pytest
 from builders import make_cache, make_pod_view, make_quota
 from fakes.memory_core import MemoryCore, MemoryWorld
 from modelcache_api.names import Condition, EntryOrigin, EntryState, Priority, Reason, Retention
+from modelcache_api.v1alpha1.model_cache import Placement
 from modelcache_api.v1alpha1.rollout import CanarySpec
+from modelcache_operator.adapters.parsing import ObservedKind
 from modelcache_operator.decide.quota import Limits
 from modelcache_operator.decide.world import NodeName, ObjectKey
 
@@ -253,6 +255,16 @@ def test_the_copy_of_a_lost_node_is_not_charged_so_that_it_can_be_replaced(world
     core.list_leases()
     look(core)
     assert ready(world) == 1
+
+
+def test_a_quota_that_cannot_be_read_leaves_everything_as_it_is(world):
+    world.add_cache(copies=2)
+    core = lead(world)
+    world.obscure(ObservedKind.QUOTAS, make_quota())
+    change(world, placement=Placement(copies=3))
+    look(core)
+    assert ready(world) == 2
+    assert "ModelCacheQuota q1 holds what this operator does not know" in told(world)[1]
 
 
 def test_quotas_of_other_namespaces_do_not_matter(world):
