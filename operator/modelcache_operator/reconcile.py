@@ -29,7 +29,7 @@ class Reconciler:
     routes: RouteReconciler
     quotas: QuotaReconciler
 
-    async def reconcile(self, key: Key) -> Requeue:
+    async def reconcile(self, key: Key) -> Requeue:  # noqa: PLR0911 - one for each kind of key
         """Bring the thing behind the key closer to what is wanted."""
         match key.kind:
             case KeyKind.VERSION:
