@@ -36,6 +36,7 @@ from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.wakeup import Wakeup
 from modelcache_api.manifest import ContentDigest
+from modelcache_api.names import Tier
 from modelcache_api.v1alpha1.cache_node import CacheNodeStatus
 
 _log = logging.getLogger(__name__)
@@ -67,12 +68,14 @@ class Actor:
         self._clock = clock
         self._metrics = metrics
         self._victims: Mapping[str, Victim] = {}
+        self._host_victims: Mapping[str, Victim] = {}
 
     async def act(self, plan: Plan) -> None:
         """The actions in order. Reservations are made before the first await that follows them."""
         memory = self._memory
         memory.forget_faults(plan.actions)
         self._victims = {victim.digest: victim for victim in plan.victims}
+        self._host_victims = {victim.digest: victim for victim in plan.host_victims}
         for action in plan.actions:
             if not memory.rests(action, self._clock.monotonic()):
                 await self._try(action)
@@ -129,7 +132,17 @@ class Actor:
             case Promote():
                 self._host.start_load(action)
             case Demote():
-                await self._host.demote(action)
+                if await self._host.demote(action) and action.digest in self._host_victims:
+                    await self._note_unlocked(self._host_victims[action.digest])
+
+    async def _note_unlocked(self, victim: Victim) -> None:
+        """Its bytes stay on the disk, so its size is found there."""
+        stored = await self._thread.call(self._store.catalog.get, victim.digest)
+        if stored is None:
+            return
+        uids = tuple(sorted({origin.uid for origin in stored.origins}))
+        book = self._store.decisions
+        await self._thread.call(book.note_eviction, victim, uids, stored.held.size_bytes, Tier.HOST)
 
     def _begin(self, action: Verify | Scrub | Propose | Fetch | Repair) -> None:
         """What goes on beside the loop."""

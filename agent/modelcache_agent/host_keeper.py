@@ -41,8 +41,9 @@ from modelcache_agent.tiers.host.record import LockRecord
 from modelcache_agent.tiers.host.tier import HostTier
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.wakeup import Wakeup
+from modelcache_api.decisions import DecisionKind
 from modelcache_api.manifest import ContentDigest
-from modelcache_api.names import Reason
+from modelcache_api.names import Reason, Tier
 from modelcache_api.quantities import format_bytes
 
 _log = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ class HostKeeper:
         shown = (held.blobs for held in survey.held if held.digest in mounted)
         self.tier.note_shown(frozenset(blob.sha256 for blobs in shown for blob in blobs))
         seen = await asyncio.to_thread(self.tier.look)
-        self._judge()
+        await self._judge()
         held = {content.digest for content in survey.held}
         self._setbacks = {d: setback for d, setback in self._setbacks.items() if d in held}
         promised = {digest: size for digest, (size, _) in self._loads.items()}
@@ -164,14 +165,16 @@ class HostKeeper:
         self._loads[action.digest] = (action.size_bytes, stopping)
         self.tasks.start(f"load-{action.digest}", self._load(self.tier, action.digest, stopping))
 
-    async def demote(self, action: Demote) -> None:
-        """Unlock the content, or stop locking it."""
+    async def demote(self, action: Demote) -> bool:
+        """Unlock the content, or stop locking it; True if it was locked until now."""
+        is_locked = self.tier is not None and action.digest not in self._loads
         if action.digest in self._loads:
             self._loads[action.digest][1].set()
         elif self.tier is not None:
             await asyncio.to_thread(self.tier.unload, action.digest)
             _log.info("unlocked version=%s: %s", action.digest, action.why)
         self.wakeup.set()
+        return is_locked
 
     async def _load(self, tier: HostTier, digest: ContentDigest, stopping: threading.Event) -> None:
         began = self.clock.monotonic()
@@ -210,7 +213,7 @@ class HostKeeper:
         retry_at = self.clock.monotonic() + _RETRY_SECONDS
         self._setbacks[digest] = HostSetback(reason, message, retry_at)
 
-    def _judge(self) -> None:
+    async def _judge(self) -> None:
         before, signs = self._pressure, self._read_signs()
         if signs is None:
             return
@@ -220,6 +223,12 @@ class HostKeeper:
         if self._pressure.cause and not before.cause:
             self.metrics.count_failure(Reason.HOST_MEMORY_LOW)
             _log.warning("reason=%s %s", Reason.HOST_MEMORY_LOW, self._pressure.cause)
+            await self._note(DecisionKind.PRESSURE_BEGAN, self._pressure.cause)
+        if before.cause and not self._pressure.cause:
+            await self._note(DecisionKind.PRESSURE_ENDED, "memory was above its high mark for long")
+
+    async def _note(self, kind: DecisionKind, cause: str) -> None:
+        await self.thread.call(self.store.decisions.note_pressure, kind, cause, Tier.HOST)
 
     def _read_signs(self) -> MemorySigns | None:
         try:

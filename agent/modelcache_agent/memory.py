@@ -171,4 +171,5 @@ def make_world(  # noqa: PLR0913 - what was seen, and the settings that judge it
         pressure=memory.pressure,
         kept_free_bytes=marks.kept_free_bytes(survey.space),
         fresh=frozenset(held.digest for held in survey.held if held.history.arrived > youngest),
+        unix_now=survey.seen_at,
     )

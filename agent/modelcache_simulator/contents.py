@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from modelcache_agent.decide.ledger import Blob
-from modelcache_api.manifest import ContentDigest
+from modelcache_api.manifest import ContentDigest, digest_hex
 from modelcache_api.v1alpha1.cache_node import EntrySpec
 
 
@@ -24,7 +24,16 @@ class Content:
 def make_content(model: str, size_bytes: int) -> Content:
     """The same name and size give the same content in every run."""
     hexadecimal = hashlib.sha256(model.encode()).hexdigest()
-    digest = ContentDigest(f"sha256:{hexadecimal}")
+    return _make(model, ContentDigest(f"sha256:{hexadecimal}"), size_bytes)
+
+
+def make_known_content(digest: str, size_bytes: int) -> Content:
+    """A content of a real node, by its own digest."""
+    return _make(digest, ContentDigest(digest), size_bytes)
+
+
+def _make(model: str, digest: ContentDigest, size_bytes: int) -> Content:
+    hexadecimal = digest_hex(digest)
     entry = EntrySpec(
         uid=hexadecimal[:36], source_digest=digest, content_digest=digest, size_bytes=size_bytes
     )

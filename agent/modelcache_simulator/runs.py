@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from modelcache_agent.decide.policies import POLICIES, EvictionPolicy, find_policy
+from modelcache_simulator.agent_log import SUFFIX, list_requests, read_log
 from modelcache_simulator.belady import BELADY, Belady, list_next_attaches
 from modelcache_simulator.catalogue import Catalogue, Relation, draw_sizes
 from modelcache_simulator.errors import SimulationError
 from modelcache_simulator.replay import NodePlan, replay
 from modelcache_simulator.sessions import Event, follow_sessions
 from modelcache_simulator.tally import Hour, Summary
-from modelcache_simulator.trace import count_models, read_requests
+from modelcache_simulator.trace import Request, count_models, read_requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def find_sizes(study: Study) -> tuple[list[dict[str, int]], int]:
     Raises:
         SimulationError: the trace is empty or wrong, or there is nothing to draw for many seeds.
     """
-    counts = count_models(read_requests(study.trace))
+    counts = count_models(_read(study.trace))
     if not counts:
         raise SimulationError(f"the trace {study.trace} has no request")
     drawn = len(counts.keys() - study.catalogue.sizes.keys())
@@ -108,7 +109,7 @@ def run_one(study: Study, run: Run, sizes: Mapping[str, int]) -> Result:
     """One run, from the trace's file."""
 
     def events() -> Iterator[Event]:
-        return follow_sessions(read_requests(study.trace), study.idle_seconds)
+        return follow_sessions(_read(study.trace), study.idle_seconds)
 
     plan = NodePlan(
         study.capacities[run.capacity],
@@ -118,6 +119,12 @@ def run_one(study: Study, run: Run, sizes: Mapping[str, int]) -> Result:
     )
     tally = replay(events(), plan, find_runnable(run.policy, events))
     return Result(run, tally.summarise(), tally.hours)
+
+
+def _read(trace: Path) -> Iterator[Request]:
+    if trace.suffix == SUFFIX:
+        return list_requests(read_log(trace))
+    return read_requests(trace)
 
 
 def find_runnable(name: str, events: Callable[[], Iterator[Event]]) -> EvictionPolicy:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from modelcache_agent.decide.admission import Room, admit, describe_never_fits
-from modelcache_agent.decide.history import LoadCost
+from modelcache_agent.decide.history import History, LoadCost
 from modelcache_agent.decide.ledger import Blob, Ledger
 from modelcache_agent.decide.policies import EvictionPolicy
 from modelcache_agent.decide.policies.gdsf import find_priority
@@ -83,6 +83,17 @@ class SimulatedTier:
         """True if the content is here."""
         return digest in self._held
 
+    def hold(
+        self, content: Content, last_used: float, history: History, *, is_attached: bool
+    ) -> None:
+        """The content is here from the beginning, with what a node remembers of it."""
+        self._book.remember(content.digest, history)
+        self._note_load(content)
+        self._keep(content, last_used)
+        if is_attached:
+            self._attached.add(content.digest)
+        self._note_candidate(content.digest)
+
     def attach(self, content: Content) -> None:
         """A pod begins to use a content; what is not held here is remembered as well."""
         self._turn += 1
@@ -128,11 +139,17 @@ class SimulatedTier:
 
     def _take(self, content: Content) -> None:
         digest = content.digest
-        if self._book.look(digest).load != self.plan.load:
-            self._book.note_load(digest, self.plan.load)
+        self._note_load(content)
         self._book.note_arrival(digest)
-        self._held[digest] = content
-        self._last_used[digest] = self._clock.now
+        self._keep(content, self._clock.now)
+
+    def _note_load(self, content: Content) -> None:
+        if self._book.look(content.digest).load != self.plan.load:
+            self._book.note_load(content.digest, self.plan.load)
+
+    def _keep(self, content: Content, last_used: float) -> None:
+        self._held[content.digest] = content
+        self._last_used[content.digest] = last_used
         self.used_bytes += content.size_bytes
 
     def _note_candidate(self, digest: str) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from modelcache_api.names import Tier
 from modelcache_api.v1alpha1.base import ApiModel, ByteCount
 
 MOST_DECISIONS: Final = 50
@@ -22,7 +23,7 @@ class DecisionKind(StrEnum):
 
 
 class Decision(ApiModel):
-    """One decision. `at` is in Unix seconds by the node's clock.
+    """One decision about a tier. `at` is in Unix seconds by the node's clock.
 
     Of an eviction: which content, for which ModelVersions (`uids`) it was held, the policy with its
     score and what the score was made of, and for what it went. Of pressure: how full it was.
@@ -30,6 +31,7 @@ class Decision(ApiModel):
 
     at: Annotated[float, Field(ge=0)]
     kind: DecisionKind
+    tier: Tier = Tier.DISK
     cause: str = ""
     digest: str | None = None
     uids: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from modelcache_api.decisions import PATH_DECISIONS, Decision, DecisionKind, Decisions
+from modelcache_api.names import Tier
 from modelcache_api.quantities import format_bytes
 from modelcache_cli.errors import CliError
 from modelcache_kube import MODEL_VERSIONS, PODS, Forbidden, KubeClient, KubeError
@@ -60,14 +61,15 @@ def describe_decisions(decisions: Iterable[Decision], names: Mapping[str, str]) 
 
 def _describe(one: Decision, names: Mapping[str, str]) -> str:
     at = datetime.fromtimestamp(one.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    what = one.kind.value if one.tier is Tier.DISK else f"{one.kind} ({one.tier})"
     if one.kind is not DecisionKind.EVICTED:
-        return f"{at} {one.kind}: {one.cause}"
+        return f"{at} {what}: {one.cause}"
     held = ", ".join(names.get(uid, f"uid {uid}") for uid in one.uids) or "no ModelVersion"
     score = "" if one.score is None else f" score={one.score:.6g}"
     cause = one.cause
     for uid, name in names.items():
         cause = cause.replace(f"uid={uid} ", f"{name} ")
     return (
-        f"{at} {one.kind}: {held} ({format_bytes(one.size_bytes)}, {one.digest}) "
+        f"{at} {what}: {held} ({format_bytes(one.size_bytes)}, {one.digest}) "
         f"policy={one.policy}{score} {one.inputs}: {cause}"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import typer
@@ -13,6 +13,7 @@ import typer
 from modelcache_api.durations import parse_duration
 from modelcache_api.quantities import parse_bytes
 from modelcache_cli.errors import CliError
+from modelcache_simulator.agent_log import SUFFIX, find_log_sizes, read_log
 from modelcache_simulator.catalogue import Relation, load_catalogue
 from modelcache_simulator.comparison import compare, to_document
 from modelcache_simulator.errors import SimulationError
@@ -97,12 +98,16 @@ def _make_study(request: SimulateRequest) -> Study:
         capacities = {text: parse_capacities(text) for text in request.capacities}
     except ValueError as error:
         raise CliError(str(error)) from error
+    catalogue = load_catalogue(request.catalogue)
+    if request.trace.suffix == SUFFIX:
+        known = find_log_sizes(read_log(request.trace))
+        catalogue = replace(catalogue, sizes={**catalogue.sizes, **known})
     return Study(
         request.trace,
         idle_seconds,
         capacities,
         tuple(name.strip() for name in request.policies.split(",")),
-        load_catalogue(request.catalogue),
+        catalogue,
         request.relation,
         request.seeds,
         request.protects_attached,

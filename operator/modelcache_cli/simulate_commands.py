@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from modelcache_cli.errors import CliError
 from modelcache_cli.simulate import SimulateRequest, make_trace, simulate_trace
+from modelcache_cli.simulate_live import replay_live
 from modelcache_simulator.catalogue import Relation
 from modelcache_simulator.synthetic import Shape
 
@@ -20,12 +21,23 @@ simulate_app = typer.Typer()
 @simulate_app.command()
 def simulate(  # noqa: PLR0913, PLR0917 - one parameter for each option
     trace: Annotated[
-        Path, typer.Option(help="CSV with the columns time and model (and seconds), or GenTD26's.")
-    ],
+        Path | None,
+        typer.Option(
+            help="CSV with the columns time and model (and seconds), GenTD26's, or an agent's "
+            "input log (.jsonl)."
+        ),
+    ] = None,
     capacity: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(help="Tiers of a node: gpu=80Gi,host=512Gi,disk=4Ti. Repeat it for more."),
-    ],
+    ] = None,
+    live: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="In place of a trace, an agent's input log: make its decisions again, and compare "
+            "what its arrivals let one expect with what was measured. Repeat it for more."
+        ),
+    ] = None,
     policy: Annotated[str, typer.Option(help="Policies, separated by commas.")] = "value,lru",
     catalog: Annotated[
         Path | None, typer.Option(help="YAML: sizes of models, costs of tiers. Default: built in.")
@@ -54,6 +66,11 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
     LOAD is what a pod waits on the average because the fastest tier lacks its model.
     """
+    if live:
+        _replay(live, is_alone=trace is None and not capacity)
+        return
+    if trace is None or not capacity:
+        _fail(CliError("give a --trace and at least one --capacity, or an agent's log by --live"))
     request = SimulateRequest(
         trace=trace,
         capacities=tuple(capacity),
@@ -89,9 +106,25 @@ def make_synthetic_trace(  # noqa: PLR0913, PLR0917 - one parameter for each opt
     _say(lambda: make_trace(shape, seed, out))
 
 
+def _replay(logs: list[Path], *, is_alone: bool) -> None:
+    if not is_alone:
+        _fail(CliError("--live replays what one node did: leave out --trace and --capacity"))
+    try:
+        told, is_alike = replay_live(logs)
+    except CliError as error:
+        _fail(error)
+    print(told, end="")
+    if not is_alike:
+        raise typer.Exit(1)
+
+
 def _say(work: Callable[[], str]) -> None:
     try:
         print(work(), end="")
     except CliError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(1) from error
+        _fail(error)
+
+
+def _fail(error: CliError) -> NoReturn:
+    print(f"error: {error}", file=sys.stderr)
+    raise typer.Exit(1) from error

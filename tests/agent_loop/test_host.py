@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 
@@ -28,6 +29,12 @@ def in_host(bench, uid, **changes):
 
 def book(bench):
     return next((tier for tier in bench.cluster.status.tiers if tier.name is Tier.HOST), None)
+
+
+def journal(bench):
+    """The node's decisions, the newest first."""
+    path = bench.root / "decisions.json"
+    return json.loads(path.read_bytes())["decisions"] if path.exists() else []
 
 
 async def until_tier(bench, uid, tier) -> None:
@@ -204,7 +211,7 @@ async def test_C59_pages_that_readers_map_are_booked_until_they_close_them(bench
         await bench.until(lambda: book(bench).pending_release_bytes == 0, "the reader's end")
 
 
-async def test_under_pressure_memory_is_given_back_and_taken_again(bench, monkeypatch):
+async def test_C54_under_pressure_memory_is_given_back_and_taken_again(bench, monkeypatch):
     bench.offer("v1", bodies())
     bench.cluster.want(in_host(bench, "v1"))
     low = MemorySigns((MemorySign("the node", 1 * MIB, 100 * MIB),))
@@ -222,9 +229,16 @@ async def test_under_pressure_memory_is_given_back_and_taken_again(bench, monkey
         await bench.until(lambda: locked_bytes() == before, "the pages to be unlocked")
         assert bench.cluster.labels
         assert not bench.cluster.in_memory
+        await bench.until(lambda: len(journal(bench)) == 2, "the journal")
+        gone, began = journal(bench)
+        assert (began["kind"], began["tier"]) == ("PressureBegan", "Host")
+        assert began["cause"] == gone["cause"] == "the node has 1Mi left of 100Mi: less than 5%"
+        assert (gone["kind"], gone["tier"], gone["policy"]) == ("Evicted", "Host", "lru")
+        assert (gone["uids"], gone["sizeBytes"]) == (["v1"], bench.entry("v1").size_bytes)
         signs["now"] = good
         bench.cluster.nudge()
         await until_tier(bench, "v1", Tier.HOST)
+        assert journal(bench)[0]["kind"] == "PressureEnded"
 
 
 async def test_while_the_api_server_is_away_nothing_labelled_is_unlocked(bench):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from modelcache_agent.decide.actions import Victim
 from modelcache_agent.tiers.decision_book import DecisionBook
 from modelcache_api.decisions import MOST_DECISIONS, DecisionKind
+from modelcache_api.names import Tier
 
 
 def a_victim(number):
@@ -15,12 +16,13 @@ def test_the_newest_come_first_and_the_oldest_are_dropped(tmp_path):
     book = DecisionBook(tmp_path / "decisions.json", lambda: 7.0)
     for number in range(MOST_DECISIONS + 3):
         book.note_eviction(a_victim(number), ("u1",), 10)
-    book.note_pressure(DecisionKind.PRESSURE_BEGAN, "92 %")
+    book.note_pressure(DecisionKind.PRESSURE_BEGAN, "92 %", Tier.HOST)
     again = DecisionBook(tmp_path / "decisions.json", lambda: 8.0)
     again.load()
     assert again.look() == book.look()
     first, second, *rest = again.look().decisions
     assert (first.kind, first.cause, first.at) == (DecisionKind.PRESSURE_BEGAN, "92 %", 7.0)
+    assert (first.tier, second.tier) == (Tier.HOST, Tier.DISK)
     assert (second.score, second.policy, second.inputs) == (52.0, "lru", "last_used=1")
     assert len(rest) == MOST_DECISIONS - 2
 

@@ -176,7 +176,8 @@ class Plan:
     """The actions in order, and what to report.
 
     `in_memory` are the labels that say `host`. `victims` explains each of the `condemned`;
-    `host_condemned` are about to be unlocked. `must_look_at_use` asks for another plan that knows
+    `host_condemned` are about to be unlocked, and `host_victims` explains those that were locked.
+    `must_look_at_use` asks for another plan that knows
     which contents are in use. `recheck_at` is when to plan again without an event (monotonic
     seconds).
     """
@@ -188,5 +189,6 @@ class Plan:
     host_condemned: frozenset[str] = frozenset()
     condemned: frozenset[str] = frozenset()
     victims: tuple[Victim, ...] = ()
+    host_victims: tuple[Victim, ...] = ()
     must_look_at_use: bool = False
     recheck_at: float | None = None

@@ -2,7 +2,8 @@
 
 The host tier never fails an entry: what does not fit stays on the disk and says why. A newcomer
 displaces only what its policy ranks below it, so two models that fit one at a time do not swap: the
-one that goes cannot push out the one that came, until it is used more itself.
+one that goes cannot push out the one that came, until it is used more itself. Nor does it come if
+the policy refuses it: all that would give way for it may be worth more together.
 """
 
 from __future__ import annotations
@@ -10,85 +11,55 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from modelcache_agent.decide.actions import Action, Demote, EntryView, Fetch, Promote
+from modelcache_agent.decide.actions import Action, Demote, EntryView, Fetch, Promote, Victim
+from modelcache_agent.decide.history import NOT_MEASURED
+from modelcache_agent.decide.host_draft import (
+    ROOM_RECHECK_SECONDS,
+    Draft,
+    Told,
+    Wanted,
+    condemn,
+    describe_amount,
+    sum_sizes,
+)
 from modelcache_agent.decide.host_pressure import HIGH_PERCENT
+from modelcache_agent.decide.host_room import make_room
 from modelcache_agent.decide.matching import find_standing
-from modelcache_agent.decide.victims import choose_victims
 from modelcache_api.names import EntryOrigin, EntryState, Reason, Tier
-from modelcache_api.quantities import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from modelcache_agent.decide.host_world import HostView
-    from modelcache_agent.decide.ledger import Blob, Ledger
+    from modelcache_agent.decide.ledger import Ledger
     from modelcache_agent.decide.matching import Match
-    from modelcache_agent.decide.policies import EvictionPolicy
+    from modelcache_agent.decide.policies import EvictionPolicy, Ranked
     from modelcache_agent.decide.world import Held, World
     from modelcache_api.v1alpha1.cache_node import EntrySpec
 
-# Readers let pages go, and others memory, without an event; how long a content waits for them.
-ROOM_RECHECK_SECONDS: Final = 30.0
 # While the node is low on memory it is looked at this often.
 PRESSURE_RECHECK_SECONDS: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Why a content is not in host memory. `holds_back`: no pod is shown it before it is."""
-
-    reason: Reason
-    message: str
-    holds_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
     """`marked` are the label keys that may say `host`; `told` is by digest.
 
-    `ledger` and `room_bytes` are what is left for transfers that write through memory; no ledger:
-    there is no tier.
+    `victims` explains who is let go for the sake of others. `ledger` and `room_bytes` are what is
+    left for transfers that write through memory; no ledger: there is no tier.
     """
 
     demotions: tuple[Demote, ...] = ()
     promotions: tuple[Promote, ...] = ()
     marked: frozenset[str] = frozenset()
     condemned: frozenset[str] = frozenset()
+    victims: tuple[Victim, ...] = ()
     told: Mapping[str, Told] = field(default_factory=dict)
     staying: frozenset[str] = frozenset()
     fell_short: bool = False
     rechecks: tuple[float, ...] = ()
     ledger: Ledger | None = None
     room_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """A content that some entry wants in host memory."""
-
-    held: Held
-    is_placed: bool
-    is_protected: bool
-    standing: int = 0
-
-
-@dataclass(slots=True)
-class _Draft:
-    world: World
-    host: HostView
-    policy: EvictionPolicy
-    wanted: Mapping[str, _Wanted]
-    order: Mapping[str, int]
-    """By digest, the policy's order of all that is wanted: the least goes first."""
-    ledger: Ledger
-    room_bytes: int | None
-    leaving: dict[str, str]
-    """Why each of these is let go."""
-    condemned: set[str] = field(default_factory=set)
-    promotions: list[Promote] = field(default_factory=list)
-    told: dict[str, Told] = field(default_factory=dict)
-    rechecks: list[float] = field(default_factory=list)
-    fell_short: bool = False
 
 
 def plan_host(
@@ -103,7 +74,7 @@ def plan_host(
     host, wanted = world.host, _find_wanted(world, matches, condemned)
     if host is None or host.unfit is not None:
         return HostPlan(told=dict.fromkeys(wanted, _tell_no_tier(host)))
-    draft = _Draft(
+    draft = Draft(
         world=world,
         host=host,
         policy=policy,
@@ -166,9 +137,9 @@ def write_through_memory(
 
 def _find_wanted(
     world: World, matches: Mapping[str, Match], condemned: frozenset[str]
-) -> Mapping[str, _Wanted]:
+) -> Mapping[str, Wanted]:
     """By digest. Only what is verified, adopted and stays on the disk."""
-    wanted: dict[str, _Wanted] = {}
+    wanted: dict[str, Wanted] = {}
     standing = find_standing(world.entries, matches)
     for entry in world.entries:
         match = matches.get(entry.uid)
@@ -177,20 +148,21 @@ def _find_wanted(
         held = match.held
         if not held.is_verified or not match.is_adopted:
             continue
-        before = wanted.get(held.digest, _Wanted(held, is_placed=False, is_protected=False))
-        wanted[held.digest] = _Wanted(
-            held,
-            standing=standing[held.digest],
+        priced = replace(held, history=replace(held.history, load=NOT_MEASURED))
+        before = wanted.get(held.digest, Wanted(priced, entry.uid, standing[held.digest]))
+        wanted[held.digest] = replace(
+            before,
             is_placed=before.is_placed or entry.origin is not EntryOrigin.DEMAND,
             is_protected=before.is_protected
             or not entry.evictable
             or entry.uid in world.attached
             or held.digest in world.mounted,
+            is_waited_for=before.is_waited_for or entry.uid in world.attached,
         )
     return wanted
 
 
-def _find_order(wanted: Mapping[str, _Wanted], policy: EvictionPolicy) -> Mapping[str, int]:
+def _find_order(wanted: Mapping[str, Wanted], policy: EvictionPolicy) -> Mapping[str, int]:
     """One order for all questions: some policies order two contents by what else there is.
 
     A higher priority is worth more than whatever the policy finds.
@@ -202,7 +174,7 @@ def _find_order(wanted: Mapping[str, _Wanted], policy: EvictionPolicy) -> Mappin
     return {each.held.digest: place for place, each in enumerate(ranked)}
 
 
-def _in_turn(draft: _Draft) -> list[str]:
+def _in_turn(draft: Draft) -> list[str]:
     """Placement before demand, which never takes the room first; then whoever is worth most.
 
     In another order, a content could come back into the room that it was made to leave.
@@ -220,20 +192,22 @@ def _tell_no_tier(host: HostView | None) -> Told:
     return Told(Reason.HOST_TIER_UNFIT, message)
 
 
-def _yield_to_pressure(draft: _Draft) -> None:
+def _yield_to_pressure(draft: Draft) -> None:
     """What was let go stays let go; this round's bytes come on top, unused contents first."""
     host, pressure = draft.host, draft.host.pressure
     if pressure.may_load:
         return
     draft.rechecks.append(draft.world.now + PRESSURE_RECHECK_SECONDS)
-    gone = (host.condemned & host.locked) | (host.loading if pressure.free_bytes else frozenset())
-    _let_go(draft, gone, pressure.cause)
+    ranked = draft.policy.rank(draft.wanted[d].held for d in host.locked & draft.wanted.keys())
+    if pressure.free_bytes:
+        _end_loads(draft)
+    for each in ranked:
+        if each.held.digest in host.condemned:
+            _let_go(draft, each)
     base = host.ledger.freed_bytes(draft.leaving)
     in_use = draft.world.in_use or frozenset()
-    candidates = [draft.wanted[d].held for d in host.locked if d not in draft.leaving]
-    ranked = draft.policy.rank(candidates)
     for each in sorted(
-        ranked,
+        (each for each in ranked if each.held.digest not in draft.leaving),
         key=lambda r: (
             r.held.digest in in_use or draft.wanted[r.held.digest].is_protected,
             draft.wanted[r.held.digest].standing,
@@ -241,21 +215,28 @@ def _yield_to_pressure(draft: _Draft) -> None:
     ):
         if host.ledger.freed_bytes(draft.leaving) - base >= pressure.free_bytes:
             break
-        _let_go(draft, [each.held.digest], pressure.cause)
+        _let_go(draft, each)
 
 
-def _let_go(draft: _Draft, digests: Iterable[str], why: str) -> None:
-    for digest in digests:
-        draft.leaving.setdefault(digest, why)
+def _end_loads(draft: Draft) -> None:
+    cause = draft.host.pressure.cause
+    for digest in draft.host.loading:
+        draft.leaving.setdefault(digest, cause)
         draft.condemned.add(digest)
-        draft.told[digest] = Told(Reason.HOST_MEMORY_LOW, _describe_pressure(why))
+        draft.told[digest] = Told(Reason.HOST_MEMORY_LOW, _describe_pressure(cause))
+
+
+def _let_go(draft: Draft, ranked: Ranked) -> None:
+    cause = draft.host.pressure.cause
+    condemn(draft, ranked, cause)
+    draft.told[ranked.held.digest] = Told(Reason.HOST_MEMORY_LOW, _describe_pressure(cause))
 
 
 def _describe_pressure(cause: str) -> str:
     return f"on the disk only: {cause}; it is locked again when that is over"
 
 
-def _consider(draft: _Draft, held: Held) -> None:
+def _consider(draft: Draft, held: Held) -> None:
     host, book, digest = draft.host, draft.ledger, held.digest
     setback = host.setbacks.get(digest)
     if digest in host.loading:
@@ -266,13 +247,13 @@ def _consider(draft: _Draft, held: Held) -> None:
         draft.told[digest] = Told(setback.reason, setback.message)
         return
     # What only leaving contents have locked is read again once they are gone.
-    needed = _sum(held.blobs - host.list_blobs(draft.leaving))
+    needed = sum_sizes(held.blobs - host.list_blobs(draft.leaving))
     refusal = _refuse(draft, held, needed)
     if refusal is not None:
         draft.rechecks.append(draft.world.now + ROOM_RECHECK_SECONDS)
         draft.told[digest] = refusal
     elif needed > max(0, book.available_bytes):
-        draft.told[digest] = _make_room(draft, held)
+        draft.told[digest] = make_room(draft, held)
     else:
         draft.ledger = book.reserve(digest, needed)
         draft.room_bytes = None if draft.room_bytes is None else draft.room_bytes - needed
@@ -283,7 +264,7 @@ def _consider(draft: _Draft, held: Held) -> None:
         draft.told[digest] = _loading(draft, digest, message)
 
 
-def _loading(draft: _Draft, digest: str, message: str) -> Told:
+def _loading(draft: Draft, digest: str, message: str) -> Told:
     """Pods that show it already go on; new ones wait, so that they touch no page before us.
 
     What failed before says so until it succeeds: a status that told of each try would be written
@@ -295,103 +276,26 @@ def _loading(draft: _Draft, digest: str, message: str) -> Told:
     return Told(Reason.LOADING, message, holds_back=is_new)
 
 
-def _refuse(draft: _Draft, held: Held, needed: int) -> Told | None:
+def _refuse(draft: Draft, held: Held, needed: int) -> Told | None:
     """Why it cannot be locked, whoever makes way."""
     if held.size_bytes > draft.host.ledger.capacity_bytes:
         message = (
-            f"on the disk only: it has {_amount(held.size_bytes)}, the host tier's capacity is "
-            f"{_amount(draft.host.ledger.capacity_bytes)}"
+            f"on the disk only: it has {describe_amount(held.size_bytes)}, the host tier's "
+            f"capacity is {describe_amount(draft.host.ledger.capacity_bytes)}"
         )
         return Told(Reason.HOST_TIER_BYPASSED, message)
     if not draft.host.pressure.may_load:
         return Told(Reason.HOST_MEMORY_LOW, _describe_pressure(draft.host.pressure.cause))
     if draft.room_bytes is not None and needed > draft.room_bytes:
         message = (
-            f"on the disk only: locking {_amount(needed)} would leave less than {HIGH_PERCENT}% of "
-            "the node's memory or of the agent's limit"
+            f"on the disk only: locking {describe_amount(needed)} would leave less than "
+            f"{HIGH_PERCENT}% of the node's memory or of the agent's limit"
         )
         return Told(Reason.HOST_MEMORY_LOW, message)
     return None
 
 
-def _make_room(draft: _Draft, held: Held) -> Told:
-    """Whoever is worth less to the policy makes way.
-
-    What was let go and is still mapped by readers counts as coming: while it does not come, nobody
-    else goes in vain. Files that the newcomer shares with others free nothing for it.
-    """
-    shared = held.blobs & draft.host.list_blobs()
-    needed = _sum(held.blobs - shared)
-    book = replace(draft.ledger, versions={**draft.ledger.versions, held.digest: shared})
-    coming = book.freed_bytes(draft.leaving.keys() & draft.host.locked)
-    short = needed - book.available_bytes - coming - book.pending_release_bytes
-    if short > 0:
-        chosen = choose_victims(
-            _candidates(draft, held),
-            short,
-            ledger=book,
-            leaving=frozenset(draft.leaving.keys() & draft.host.locked),
-            condemned=draft.host.condemned,
-            policy=draft.policy,
-            standing={digest: each.standing for digest, each in draft.wanted.items()},
-        )
-        if chosen is None:
-            draft.fell_short = True
-            draft.rechecks.append(draft.world.now + ROOM_RECHECK_SECONDS)
-            return Told(Reason.HOST_TIER_BYPASSED, _arithmetic(book, needed))
-        for ranked in chosen:
-            digest = ranked.held.digest
-            draft.leaving[digest] = (
-                f"policy={draft.policy.name} score={ranked.score:.6g} {ranked.why}: "
-                f"{held.digest} needs room"
-            )
-            draft.condemned.add(digest)
-            message = "on the disk only: it made way for a version that is used more"
-            draft.told[digest] = Told(Reason.HOST_TIER_BYPASSED, message)
-    # Nobody behind it takes the room that is there for it already.
-    kept = max(0, min(needed, draft.ledger.available_bytes))
-    draft.ledger = draft.ledger.reserve(held.digest, kept)
-    return Told(Reason.LOADING, f"waits until {_amount(needed)} of host memory are released")
-
-
-def _candidates(draft: _Draft, newcomer: Held) -> Sequence[Held]:
-    """Locked contents that nobody uses and that the policy gives up before the newcomer.
-
-    Demand displaces no placement. Who was not seen unused counts as in use.
-    """
-    in_use, is_placed = draft.world.in_use, draft.wanted[newcomer.digest].is_placed
-    if in_use is None:
-        return ()
-    return [
-        each.held
-        for digest, each in draft.wanted.items()
-        if digest in draft.host.locked
-        and digest not in draft.leaving
-        and digest not in in_use
-        and not each.is_protected
-        and (is_placed or not each.is_placed)
-        and draft.order[digest] < draft.order[newcomer.digest]
-    ]
-
-
-def _arithmetic(book: Ledger, needed: int) -> str:
-    return (
-        f"on the disk only: it needs {_amount(needed)} of host memory, "
-        f"{_amount(max(0, book.available_bytes))} are free: capacity "
-        f"{_amount(book.capacity_bytes)}, used {_amount(book.used_bytes)}, reserved "
-        f"{_amount(book.reserved_bytes)}, lingering {_amount(book.pending_release_bytes)}"
-    )
-
-
-def _sum(blobs: Iterable[Blob]) -> int:
-    return sum(blob.size_bytes for blob in blobs)
-
-
-def _amount(size_bytes: int) -> str:
-    return f"{format_bytes(size_bytes)} ({size_bytes} bytes)"
-
-
-def _finish(draft: _Draft, matches: Mapping[str, Match], labels: frozenset[str]) -> HostPlan:
+def _finish(draft: Draft, matches: Mapping[str, Match], labels: frozenset[str]) -> HostPlan:
     """A label falls back to `disk` before a page is unlocked."""
     host, world = draft.host, draft.world
     staying = host.locked - draft.leaving.keys()
@@ -414,6 +318,7 @@ def _finish(draft: _Draft, matches: Mapping[str, Match], labels: frozenset[str])
         promotions=tuple(draft.promotions),
         marked=marked,
         condemned=frozenset(draft.condemned & known),
+        victims=tuple(draft.victims[digest] for digest in sorted(draft.victims)),
         told=draft.told,
         staying=staying,
         fell_short=draft.fell_short,

@@ -118,6 +118,7 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
         host_condemned=host.condemned,
         condemned=condemned,
         victims=draft.room.victims,
+        host_victims=host.victims,
         must_look_at_use=(draft.room.fell_short or host.fell_short) and world.in_use is None,
         recheck_at=min(moments, default=None),
     )

@@ -90,7 +90,7 @@ class World:
     volume shows, `attached` the uids of versions that one waits for. `scrub_interval` is in
     seconds; None: files are not read again without a cause. `pressure` is that of the file system,
     `kept_free_bytes` what newcomers leave free of it. `fresh` came less than the minimum residency
-    ago. `host` None: the tier is off.
+    ago. `host` None: the tier is off. `unix_now` is now by the clock that `last_used` goes by.
     """
 
     entries: tuple[EntrySpec, ...]
@@ -114,3 +114,4 @@ class World:
     kept_free_bytes: int = 0
     fresh: frozenset[str] = frozenset()
     host: HostView | None = None
+    unix_now: float = 0.0

@@ -67,9 +67,10 @@ class InputLog:
         if line is not None and not self._write(line):
             self._worlds.forget()
 
-    def note_attach(self, digest: str) -> None:
-        """A pod's volume shows the content from now on."""
-        one = Happening(self._clock(), "attach", digest, self._size_of(digest))
+    def note_attach(self, digest: str, waited_seconds: float) -> None:
+        """A pod's volume shows the content from now on; so long it has asked for it."""
+        size = self._size_of(digest)
+        one = Happening(self._clock(), "attach", digest, size, waited_seconds=waited_seconds)
         self._write(write_happening(one))
 
     def note_load(self, digest: str, cost: LoadCost) -> None:

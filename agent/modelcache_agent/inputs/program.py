@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from modelcache_agent.inputs.records import LogError
-from modelcache_agent.inputs.replay import Summary, summarize
+from modelcache_agent.inputs.replay import summarize
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -38,16 +38,5 @@ def _replay(path: Path) -> bool:
         raise LogError(f"{path} cannot be read: {error.strerror}") from error
     except LogError as error:
         raise LogError(f"{path}: {error}") from error
-    print(f"{path}: {_describe(summary)}")  # noqa: T201 - a program
+    print(f"{path}: {summary.describe()}")  # noqa: T201 - a program
     return summary.differences == 0
-
-
-def _describe(summary: Summary) -> str:
-    counted = f"{summary.decisions} decisions, {summary.attaches} attaches"
-    first = summary.first_difference
-    if first is None:
-        return f"{counted}: all decided alike"
-    return (
-        f"{counted}: {summary.differences} decided otherwise, the first at {first.at:.3f} "
-        f"({first.made} in place of {first.expected}): another release, or a damaged log"
-    )

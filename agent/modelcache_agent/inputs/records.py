@@ -15,15 +15,19 @@ from typing import Any, Final
 
 from modelcache_agent.decide.actions import Plan
 from modelcache_agent.decide.history import NO_HISTORY
+from modelcache_agent.decide.host_world import HostView
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.decide.world import World
 from modelcache_agent.inputs.codec import CodecError, decode, encode, to_text
 
 FORMAT: Final = 1
 _LEDGER: Final = "ledger."
+_HOST: Final = "host."
+_HOST_LEDGER: Final = f"{_HOST}{_LEDGER}"
 _HELD: Final = "held"
 _ORDER: Final = "order"
-_NOW: Final = "now"
+# What moves from turn to turn although nothing happens: times, and how much memory is free.
+_DRIFTING: Final = frozenset({"now", "unix_now", f"{_HOST}pressure"})
 
 
 def hash_plan(plan: Plan) -> str:
@@ -43,7 +47,8 @@ class Header:
 class Happening:
     """Something that the history counts: `attach`, `release` or `load`. `at` is in Unix seconds.
 
-    Of a load also the seconds before its first byte and for each byte.
+    Of a load also the seconds before its first byte and for each byte; of an attach, for how long
+    the volume had asked for it.
     """
 
     at: float
@@ -52,6 +57,7 @@ class Happening:
     size_bytes: int | None = None
     start_seconds: float | None = None
     seconds_per_byte: float | None = None
+    waited_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +89,14 @@ class WorldWriter:
         self._told, self._told_held, self._last = {}, {}, ("", "")
 
     def write(self, at: float, world: World, plan: Plan) -> str | None:
-        """The line, or None if nothing has changed but the time, and the decision has not.
+        """The line, or None if nothing has changed but what drifts, and the decision has not.
 
         Histories age with time, so their ageing alone makes no line either.
         """
         parts = {name: encode(value) for name, value in _split(world).items()}
         held: dict[str, Any] = {one.digest: encode(one) for one in world.held}
         plan_hash = hash_plan(plan)
-        seen = to_text({name: part for name, part in parts.items() if name != _NOW})
+        seen = to_text({name: part for name, part in parts.items() if name not in _DRIFTING})
         seen += to_text([encode(dataclasses.replace(h, history=NO_HISTORY)) for h in world.held])
         if (seen, plan_hash) == self._last:
             return None
@@ -115,7 +121,9 @@ def write_happening(one: Happening) -> str:
     """The line of a happening."""
     row = {"at": one.at, "event": one.kind, "digest": one.digest, "size": one.size_bytes}
     load = {"start": one.start_seconds, "perByte": one.seconds_per_byte}
-    return to_text({name: value for name, value in (row | load).items() if value is not None})
+    waited = {"waited": one.waited_seconds or None}
+    told = row | load | waited
+    return to_text({name: value for name, value in told.items() if value is not None})
 
 
 def read_records(lines: Iterable[str]) -> Iterator[Record]:
@@ -154,6 +162,7 @@ def _read(row: Mapping[str, Any], parts: dict[str, Any], held: dict[str, Any]) -
             row.get("size"),
             row.get("start"),
             row.get("perByte"),
+            row.get("waited", 0.0),
         )
     if row.get("full"):
         parts.clear()
@@ -168,20 +177,38 @@ def _read(row: Mapping[str, Any], parts: dict[str, Any], held: dict[str, Any]) -
 
 
 def _split(world: World) -> dict[str, Any]:
-    """The world by field; the ledger by its own fields, and what is held by digest alone."""
-    rest = {f.name: getattr(world, f.name) for f in dataclasses.fields(world)}
-    ledger = rest.pop("ledger")
+    """The world by field; books and host tier by their own, and what is held by digest alone."""
+    rest = _list_fields(world)
+    book = _list_fields(rest.pop("ledger"), _LEDGER)
     order = tuple(one.digest for one in rest.pop(_HELD))
-    book = {f"{_LEDGER}{f.name}": getattr(ledger, f.name) for f in dataclasses.fields(ledger)}
-    return rest | book | {_ORDER: order}
+    host: HostView | None = rest.pop("host")
+    tier = {} if host is None else _list_fields(host, _HOST)
+    if host is not None:
+        del tier[f"{_HOST}ledger"]
+        tier |= _list_fields(host.ledger, _HOST_LEDGER)
+    return rest | book | tier | {_ORDER: order}
+
+
+def _list_fields(value: Any, prefix: str = "") -> dict[str, Any]:
+    return {f"{prefix}{f.name}": getattr(value, f.name) for f in dataclasses.fields(value)}
 
 
 def _join(parts: Mapping[str, Any], held: Mapping[str, Any]) -> World:
     rest = dict(parts)
     order = rest.pop(_ORDER)
-    names = [name for name in rest if name.startswith(_LEDGER)]
-    book = {name.removeprefix(_LEDGER): rest.pop(name) for name in names}
-    return World(**rest, ledger=Ledger(**book), held=tuple(held[digest] for digest in order))
+    book, host_book = _take(rest, _LEDGER), _take(rest, _HOST_LEDGER)
+    tier = _take(rest, _HOST)
+    return World(
+        **rest,
+        ledger=Ledger(**book),
+        held=tuple(held[digest] for digest in order),
+        host=HostView(ledger=Ledger(**host_book), **tier) if host_book else None,
+    )
+
+
+def _take(rest: dict[str, Any], prefix: str) -> dict[str, Any]:
+    names = [name for name in rest if name.startswith(prefix)]
+    return {name.removeprefix(prefix): rest.pop(name) for name in names}
 
 
 def _update(told: dict[str, str], now: Mapping[str, Any]) -> dict[str, Any]:

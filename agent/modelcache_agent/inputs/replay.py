@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from modelcache_agent.decide.planner import make_plan
@@ -41,6 +41,17 @@ class Summary:
     differences: int
     first_difference: Replayed | None
 
+    def describe(self) -> str:
+        """One sentence for people."""
+        counted = f"{self.decisions} decisions, {self.attaches} attaches"
+        first = self.first_difference
+        if first is None:
+            return f"{counted}: all decided alike"
+        return (
+            f"{counted}: {self.differences} decided otherwise, the first at {first.at:.3f} "
+            f"({first.made} in place of {first.expected}): another release, or a damaged log"
+        )
+
 
 def replay(records: Iterable[Record]) -> Iterator[Replayed]:
     """Each decision, made again.
@@ -65,7 +76,15 @@ def summarize(lines: Iterable[str]) -> Summary:
     Raises:
         LogError: it cannot be read.
     """
-    records = list(read_records(lines))
+    return summarize_records(tuple(read_records(lines)))
+
+
+def summarize_records(records: Sequence[Record]) -> Summary:
+    """The outcome for all records of a log.
+
+    Raises:
+        LogError: its beginning is missing.
+    """
     outcomes = list(replay(records))
     differing = [outcome for outcome in outcomes if not outcome.is_equal]
     attaches = sum(isinstance(one, Happening) and one.kind == "attach" for one in records)

@@ -13,6 +13,7 @@ from pathlib import Path
 from modelcache_agent.decide.actions import Victim
 from modelcache_agent.tiers.durable import write_atomically
 from modelcache_api.decisions import MOST_DECISIONS, Decision, DecisionKind, Decisions
+from modelcache_api.names import Tier
 
 _log = logging.getLogger(__name__)
 
@@ -38,12 +39,15 @@ class DecisionBook:
         """The last decisions, the newest first."""
         return Decisions(decisions=self._decisions)
 
-    def note_eviction(self, victim: Victim, uids: tuple[str, ...], size_bytes: int) -> None:
-        """A content has gone."""
+    def note_eviction(
+        self, victim: Victim, uids: tuple[str, ...], size_bytes: int, tier: Tier = Tier.DISK
+    ) -> None:
+        """A content has left the tier."""
         self._note(
             Decision(
                 at=self._clock(),
                 kind=DecisionKind.EVICTED,
+                tier=tier,
                 cause=victim.cause,
                 digest=victim.digest,
                 uids=uids,
@@ -54,9 +58,9 @@ class DecisionBook:
             )
         )
 
-    def note_pressure(self, kind: DecisionKind, cause: str) -> None:
+    def note_pressure(self, kind: DecisionKind, cause: str, tier: Tier = Tier.DISK) -> None:
         """Pressure began or ended."""
-        self._note(Decision(at=self._clock(), kind=kind, cause=cause))
+        self._note(Decision(at=self._clock(), kind=kind, tier=tier, cause=cause))
 
     def _note(self, decision: Decision) -> None:
         self._decisions = (decision, *self._decisions)[:MOST_DECISIONS]

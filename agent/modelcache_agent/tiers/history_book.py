@@ -32,8 +32,8 @@ _SLEW_SECONDS: Final = 60.0
 class HistoryListener(Protocol):
     """Hears what is counted, in the thread and order in which it is."""
 
-    def note_attach(self, digest: str) -> None:
-        """A pod's volume shows the content from now on."""
+    def note_attach(self, digest: str, waited_seconds: float) -> None:
+        """A pod's volume shows the content from now on; so long it has asked for it."""
 
     def note_load(self, digest: str, cost: LoadCost) -> None:
         """A transfer was measured."""
@@ -86,12 +86,26 @@ class HistoryBook:
         now = self._clock()
         self._put(digest, self._past(digest).arrive(now, self._inflation))
 
-    def note_attach(self, digest: ContentDigest) -> None:
-        """A pod's volume shows the content from now on."""
+    def note_attach(self, digest: ContentDigest, waited_seconds: float = 0.0) -> None:
+        """A pod's volume shows the content from now on; so long it has asked for it."""
         self._turn += 1
         self._put(digest, self._past(digest).attach(self._clock(), self._turn, self._inflation))
         if self.listener is not None:
-            self.listener.note_attach(digest)
+            self.listener.note_attach(digest, waited_seconds)
+
+    def remember(self, digest: ContentDigest, history: History) -> None:
+        """The content's history is this one as of now, whatever was known before."""
+        past = Past(
+            arrived=history.arrived,
+            attaches=history.attaches,
+            counted_at=self._clock(),
+            recent_attaches=history.recent_attaches,
+            counted_turn=self._turn,
+            visits=history.visits,
+            inflation=history.inflation,
+            load=history.load,
+        )
+        self._put(digest, past)
 
     def note_running(self, digests: Iterable[ContentDigest]) -> None:
         """Pods show these contents now."""

@@ -33,6 +33,9 @@ class VolumeKeeper:
     store: DiskStore
     _told: dict[str, VolumeProgress] = field(default_factory=dict)
     _damaged: set[Path] = field(default_factory=set)
+    _looked_at: float = 0.0
+    _asked_at: dict[str, float] = field(default_factory=dict)
+    """When volumes that show nothing yet were seen first, by key."""
 
     def look(self) -> tuple[tuple[Volume, ...], int]:
         """All volumes, by key, and the bytes that only they hold.
@@ -44,6 +47,8 @@ class VolumeKeeper:
         self.store.history.note_running(
             v.bound_digest for v in volumes if v.is_filled and v.bound_digest is not None
         )
+        self._looked_at = now = self.store.now()
+        self._asked_at = {v.key: self._asked_at.get(v.key, now) for v in volumes if not v.is_filled}
         keys = {volume.key for volume in volumes}
         self._told = {key: told for key, told in self._told.items() if key in keys}
         return volumes, measure_leftovers(self.store, volumes)
@@ -105,7 +110,8 @@ class VolumeKeeper:
                 view.cache, VolumeState.FAILED, Reason.STORE_ERROR, message, 100, view.size_bytes
             )
         self.store.note_use(stored.digest)
-        self.store.history.note_attach(stored.digest)
+        waited = self._looked_at - self._asked_at.get(view.key, self._looked_at)
+        self.store.history.note_attach(stored.digest, waited)
         _log.info("volume=%s shows version=%s", view.key, stored.digest)
         return VolumeProgress(
             view.cache,

@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from fakes.agent_world import a_flight, a_held, a_world, an_entry, digest_of
 from modelcache_agent.decide.history import History, LoadCost
+from modelcache_agent.decide.host_pressure import HostPressure
+from modelcache_agent.decide.host_world import HostSetback, HostView
+from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.decide.planner import make_plan
 from modelcache_agent.decide.policies import POLICIES
 from modelcache_agent.decide.setbacks import Setback
@@ -146,14 +149,47 @@ def test_arrivals_durations_and_releases_stand_between_the_decisions(tmp_path):
     folder = Folder(tmp_path)
     shown = a_world(A, held=[a_held("a")], mounted=frozenset({digest_of("a")}))
     folder.log.note_load(digest_of("a"), LoadCost(0.5, 1e-9))
-    folder.log.note_attach(digest_of("a"))
+    folder.log.note_attach(digest_of("a"), 2.5)
     folder.decide(shown)
     folder.decide(replace(shown, mounted=frozenset()))
     records = list(read_records(folder.lines))
     happened = [one for one in records if isinstance(one, Happening)]
     assert [one.kind for one in happened] == ["load", "attach", "release"]
     assert happened[0] == Happening(1.0, "load", digest_of("a"), 10, 0.5, 1e-9)
+    assert happened[1].waited_seconds == 2.5
     assert isinstance(records[-1], Decided)
+
+
+LOCKED = a_held("a")
+HOST = HostView(
+    Ledger(30, versions={LOCKED.digest: LOCKED.blobs}),
+    setbacks={digest_of("b"): HostSetback(Reason.HOST_TIER_BYPASSED, "readers hold it", 3.0)},
+    pressure=HostPressure(room_bytes=5),
+    condemned=frozenset({LOCKED.digest}),
+)
+
+
+def test_a_host_tier_comes_back_as_it_was_and_goes_when_it_is_off(tmp_path):
+    folder = Folder(tmp_path)
+    folder.decide(a_world(A, held=[LOCKED], host=HOST))
+    folder.decide(a_world(A, held=[LOCKED]))
+    _, with_host, without = read_records(folder.lines)
+    assert replace(with_host.world.host.ledger, versions={}) == replace(HOST.ledger, versions={})
+    assert replace(with_host.world.host, ledger=HOST.ledger) == HOST
+    assert dict(with_host.world.host.ledger.versions) == dict(HOST.ledger.versions)
+    assert without.world.host is None
+    assert summarize(folder.lines).differences == 0
+
+
+def test_how_much_memory_is_free_is_no_news_and_is_told_with_the_next(tmp_path):
+    folder = Folder(tmp_path)
+    world = a_world(A, held=[LOCKED], host=HOST)
+    folder.decide(world)
+    drifted = replace(HOST, pressure=HostPressure(room_bytes=6))
+    folder.decide(replace(world, host=drifted, unix_now=9.0))
+    assert len(folder.lines) == 2
+    folder.decide(replace(world, host=replace(drifted, loading=frozenset({digest_of("b")}))))
+    assert set(json.loads(folder.lines[-1])["set"]) == {"host.loading", "host.pressure"}
 
 
 def test_two_files_are_bounded_together_and_each_is_replayed_alone(tmp_path):

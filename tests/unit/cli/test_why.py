@@ -6,7 +6,7 @@ import pytest
 
 from builders import digest
 from modelcache_api.decisions import Decision, DecisionKind, Decisions
-from modelcache_api.names import GATE_PLACEMENT, LABEL_CACHE
+from modelcache_api.names import GATE_PLACEMENT, LABEL_CACHE, Tier
 from modelcache_cli.errors import CliError
 from modelcache_cli.why import Target, TargetKind, parse_target
 from modelcache_cli.why_answer import explain
@@ -155,11 +155,16 @@ async def test_a_node_tells_what_went_with_which_score_and_for_what():
         f"1970-01-01T00:00:00Z Evicted: search/old (1Gi, {digest('c')}) policy=value "
         "score=3.08414e-10 attaches=0.420: search/new needs room"
     )
-    kube = Kube((BEGAN, EVICTED), cachenodes={"n1": having(ALIVE)}, modelversions=versions)
+    unlocked = EVICTED.model_copy(
+        update={"tier": Tier.HOST, "cause": "uid=u2 needs room in memory"}
+    )
+    decisions = (BEGAN, EVICTED, unlocked)
+    kube = Kube(decisions, cachenodes={"n1": having(ALIVE)}, modelversions=versions)
     assert (await ask(kube, "node/n1")).splitlines() == [
         "node n1: AgentAlive",
         "1970-01-01T00:01:00Z PressureBegan: 92 % are used",
         evicted,
+        evicted.replace("Evicted", "Evicted (Host)") + " in memory",
     ]
     assert kube.asked == [("agent-x", SYSTEM, 9404, "/decisions")]
 

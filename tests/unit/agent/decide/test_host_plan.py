@@ -8,10 +8,12 @@ import pytest
 
 from fakes.agent_world import a_flight, a_held, a_world, an_entry, digest_of, key_of
 from modelcache_agent.decide.actions import Demote, Evict, Fetch, Promote, Remove, SetLabels
+from modelcache_agent.decide.history import History, LoadCost
 from modelcache_agent.decide.host_pressure import HostPressure
 from modelcache_agent.decide.host_world import HostSetback, HostView
 from modelcache_agent.decide.ledger import Blob, Ledger
 from modelcache_agent.decide.planner import make_plan
+from modelcache_agent.decide.policies import POLICIES
 from modelcache_agent.decide.report import make_status
 from modelcache_api.names import EntryOrigin, Reason, Tier
 
@@ -171,6 +173,70 @@ def test_whoever_was_used_longer_ago_makes_way_label_first():
     assert host_actions(fourth) == (), "the one that went does not push out the one that came"
 
 
+def in_value(name, size, attaches, **changes):
+    return a_held(name, size, history=History(attaches=attaches), **changes)
+
+
+SMALL, LARGE, COMER = (
+    in_value("a", 10, 1.0, last_used=1.0),
+    in_value("b", 20, 2.0, last_used=2.0),
+    in_value("c", 15, 2.0, last_used=3.0),
+)
+CROWD = (in_host("a"), in_host("b", 20), in_host("c", 15))
+
+
+def a_crowd(**changes):
+    """Two are locked, and for the third both would have to go."""
+    host = a_host(SMALL, LARGE, capacity=30, **changes.pop("seen", {}))
+    held = [SMALL, changes.pop("large", LARGE), COMER]
+    return a_world(*CROWD, held=held, host=host, unix_now=3.0, **changes)
+
+
+def test_C60_value_leaves_out_of_memory_who_is_worth_less_than_all_its_victims():
+    value = POLICIES["value"]
+    plan = make_plan(a_crowd(), value)
+    assert plan.host_victims == ()
+    reason, _, message = told(plan, "c")
+    assert reason is Reason.HOST_TIER_BYPASSED
+    assert "by the policy value, what would give way saves pods more loading" in message
+    assert plan.recheck_at == 1030.0
+    waited_for = make_plan(a_crowd(attached=frozenset({"c"})), value)
+    assert {v.digest for v in waited_for.host_victims} == {digest_of("b")}, "its attach counts too"
+
+
+@pytest.mark.parametrize(
+    ("world", "policy"),
+    [
+        pytest.param(a_crowd(), "lru", id="a policy that leaves nobody out"),
+        pytest.param(
+            a_crowd(seen={"condemned": frozenset({digest_of("b")}), "marked": ["a"]}),
+            "value",
+            id="who was condemned before stays condemned",
+        ),
+        pytest.param(
+            replace(a_crowd(large=in_value("b", 20, 2.0, last_used=-9e5)), unix_now=9e5),
+            "value",
+            id="who was silent for days is believed to be over",
+        ),
+    ],
+)
+def test_C60_memory_goes_to_the_newcomer(world, policy):
+    assert digest_of("b") in {v.digest for v in make_plan(world, POLICIES[policy]).host_victims}
+
+
+def test_what_the_source_was_like_decides_nothing_in_memory():
+    slow = History(attaches=1.0, load=LoadCost(500.0, 1e-3))
+    old = a_held("a", last_used=1.0, history=slow)
+    new = a_held("b", last_used=2.0, history=History(attaches=2.0))
+    world = a_world(A, B, held=[old, new], host=a_host(old, capacity=15))
+    (victim,) = make_plan(world, POLICIES["value"]).host_victims
+    assert victim.digest == digest_of("a")
+    assert str(victim) == (
+        "policy=value score=1e-09 attaches=1.000 load_seconds=1e-08 bytes=10: "
+        "uid=b needs room in memory"
+    )
+
+
 def test_who_is_in_use_is_asked_before_anybody_makes_way():
     plan = make_plan(a_world(A, B, held=[OLD, NEW], host=a_host(OLD, capacity=15), in_use=None))
     assert plan.must_look_at_use
@@ -254,7 +320,7 @@ def test_without_a_fit_tier_the_disk_goes_on_and_the_entry_says_why(host, words)
     assert status.host_summary == (None if host is None else "unfit")
 
 
-def test_under_pressure_unused_contents_go_first_and_nothing_is_loaded():
+def test_C54_under_pressure_unused_contents_go_first_and_nothing_is_loaded():
     held = [OLD, NEW, a_held("c", last_used=3.0)]
     world = a_world(
         A,
@@ -269,19 +335,24 @@ def test_under_pressure_unused_contents_go_first_and_nothing_is_loaded():
     assert told(plan, "b")[0] is Reason.HOST_MEMORY_LOW
     assert told(plan, "c")[0] is Reason.HOST_MEMORY_LOW
     assert told(plan, "a")[1] is Tier.HOST
+    (victim,) = plan.host_victims
+    assert (victim.digest, victim.policy, victim.score) == (digest_of("b"), "lru", 2.0)
+    assert victim.cause == "the node is low"
     between = replace(LOW, free_bytes=0)
     host = a_host(OLD, NEW, pressure=between, condemned=plan.host_condemned, marked=["a"])
-    assert host_actions(make_plan(replace(world, host=host))) == (Demote(digest_of("b"), ""),)
+    going = make_plan(replace(world, host=host))
+    assert host_actions(going) == (Demote(digest_of("b"), ""),)
+    assert going.host_victims == plan.host_victims, "it is explained when it goes, too"
 
 
-def test_under_pressure_used_contents_go_when_the_others_do_not_suffice():
+def test_C54_under_pressure_used_contents_go_when_the_others_do_not_suffice():
     pressure = replace(LOW, free_bytes=15)
     host = a_host(OLD, NEW, pressure=pressure)
     world = a_world(A, B, held=[OLD, NEW], host=host, mounted=frozenset(map(digest_of, "ab")))
     assert make_plan(world).host_condemned == {digest_of("a"), digest_of("b")}
 
 
-def test_nothing_is_locked_that_would_bring_the_node_near_its_low_mark():
+def test_C54_nothing_is_locked_that_would_bring_the_node_near_its_low_mark():
     host = a_host(pressure=HostPressure(room_bytes=9))
     plan = make_plan(a_world(A, held=[OLD], host=host))
     assert host_actions(plan) == ()
