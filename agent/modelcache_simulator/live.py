@@ -151,7 +151,7 @@ class _Play:
             self._clock.now = max(self._clock.now, at)
             match kind:
                 case _Kind.ARRIVAL:
-                    self._arrive(self._find(digest, self.sizes[digest]))
+                    self._arrive(self._take_arrivals(at, digest))
                 case _Kind.ATTACH:
                     self._show(digest, most=1)
                 case _Kind.RELEASE:
@@ -160,16 +160,29 @@ class _Play:
                     if digest in self._contents:
                         self._tier.release(self._contents[digest])
 
-    def _arrive(self, content: Content) -> None:
-        now, digest = self._clock.now, content.digest
-        if content not in self._tier:
-            self._tier.offer(content)
-            self.loads += 1
-            self._ready_at[digest] = now + self.cost.seconds(content.size_bytes)
-        ready_at = max(now, self._ready_at.get(digest, now))
-        self.waited_seconds += ready_at - now
-        self._waiting[digest] = self._waiting.get(digest, 0) + 1
-        heapq.heappush(self._events, (ready_at, _Kind.ATTACH, digest))
+    def _take_arrivals(self, at: float, digest: str) -> list[Content]:
+        """All that the agent's look at this moment saw, what is held first: it makes no way now."""
+        together = [digest]
+        while self._events and self._events[0][:2] == (at, _Kind.ARRIVAL):
+            together.append(heapq.heappop(self._events)[2])
+        contents = [self._find(each, self.sizes[each]) for each in together]
+        return sorted(contents, key=lambda content: content not in self._tier)
+
+    def _arrive(self, contents: Iterable[Content]) -> None:
+        now = self._clock.now
+        for content in contents:
+            digest = content.digest
+            if content not in self._tier:
+                self._tier.offer(content)
+                self.loads += 1
+                self._ready_at[digest] = now + self.cost.seconds(content.size_bytes)
+            ready_at = max(now, self._ready_at.get(digest, now))
+            self.waited_seconds += ready_at - now
+            self._waiting[digest] = self._waiting.get(digest, 0) + 1
+            if ready_at == now:
+                self._show(digest, most=1)
+            else:
+                heapq.heappush(self._events, (ready_at, _Kind.ATTACH, digest))
 
     def _show(self, digest: str, most: int) -> None:
         """Pods that waited are shown it, unless that was done when it was released."""

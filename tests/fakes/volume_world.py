@@ -42,6 +42,9 @@ class PlayedPods:
                 context=pod.context,
             )
         )
+        return self.find(pod)
+
+    def find(self, pod: Pod) -> PodVolume:
         return PodVolume(VolumeFolder(self.store / "pods" / pod.uid / pod.volume_id))
 
     def remove(self, pod: Pod) -> None:

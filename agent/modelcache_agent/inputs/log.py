@@ -21,6 +21,7 @@ from modelcache_agent.inputs.records import (
     write_happening,
     write_header,
 )
+from modelcache_agent.tiers.history_book import Wait
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class InputLog:
     def note_decision(self, world: World, plan: Plan) -> None:
         """The plan that is carried out, and all that it was made of."""
         for digest in sorted(self._mounted - world.mounted):
-            self._write(write_happening(Happening(self._clock(), "release", digest)))
+            self._write(write_happening(Happening(world.unix_now, "release", digest)))
         self._mounted = world.mounted
         self._rotate()
         try:
@@ -67,10 +68,13 @@ class InputLog:
         if line is not None and not self._write(line):
             self._worlds.forget()
 
-    def note_attach(self, digest: str, waited_seconds: float) -> None:
-        """A pod's volume shows the content from now on; so long it has asked for it."""
+    def note_attach(self, digest: str, wait: Wait) -> None:
+        """A pod's volume shows the content from now on."""
+        # Pods may be gone before the next decision sees them: what was shown is released then.
+        self._mounted |= {digest}
         size = self._size_of(digest)
-        one = Happening(self._clock(), "attach", digest, size, waited_seconds=waited_seconds)
+        at = wait.asked_at + wait.seconds
+        one = Happening(at, "attach", digest, size, waited_seconds=wait.seconds)
         self._write(write_happening(one))
 
     def note_load(self, digest: str, cost: LoadCost) -> None:

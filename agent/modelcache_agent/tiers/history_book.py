@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -29,11 +29,19 @@ _SAVE_SECONDS: Final = 600.0
 _SLEW_SECONDS: Final = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """When a look saw a volume ask first (Unix seconds), and how long until one could fill it."""
+
+    asked_at: float
+    seconds: float = 0.0
+
+
 class HistoryListener(Protocol):
     """Hears what is counted, in the thread and order in which it is."""
 
-    def note_attach(self, digest: str, waited_seconds: float) -> None:
-        """A pod's volume shows the content from now on; so long it has asked for it."""
+    def note_attach(self, digest: str, wait: Wait) -> None:
+        """A pod's volume shows the content from now on."""
 
     def note_load(self, digest: str, cost: LoadCost) -> None:
         """A transfer was measured."""
@@ -86,12 +94,13 @@ class HistoryBook:
         now = self._clock()
         self._put(digest, self._past(digest).arrive(now, self._inflation))
 
-    def note_attach(self, digest: ContentDigest, waited_seconds: float = 0.0) -> None:
-        """A pod's volume shows the content from now on; so long it has asked for it."""
+    def note_attach(self, digest: ContentDigest, wait: Wait | None = None) -> None:
+        """A pod's volume shows the content from now on; without a `wait` it has asked just now."""
+        now = self._clock()
         self._turn += 1
-        self._put(digest, self._past(digest).attach(self._clock(), self._turn, self._inflation))
+        self._put(digest, self._past(digest).attach(now, self._turn, self._inflation))
         if self.listener is not None:
-            self.listener.note_attach(digest, waited_seconds)
+            self.listener.note_attach(digest, wait or Wait(now))
 
     def remember(self, digest: ContentDigest, history: History) -> None:
         """The content's history is this one as of now, whatever was known before."""

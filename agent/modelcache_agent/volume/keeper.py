@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from modelcache_agent.decide.volumes import Volume, VolumeView
 from modelcache_agent.tiers.disk import DiskStore
+from modelcache_agent.tiers.history_book import Wait
 from modelcache_agent.volume.fill import fill
 from modelcache_agent.volume.folders import VolumeFolder, find_folders, write_readable
 from modelcache_agent.volume.leftovers import measure_leftovers
@@ -110,8 +111,7 @@ class VolumeKeeper:
                 view.cache, VolumeState.FAILED, Reason.STORE_ERROR, message, 100, view.size_bytes
             )
         self.store.note_use(stored.digest)
-        waited = self._looked_at - self._asked_at.get(view.key, self._looked_at)
-        self.store.history.note_attach(stored.digest, waited)
+        self.store.history.note_attach(stored.digest, self._measure_wait(view.key))
         _log.info("volume=%s shows version=%s", view.key, stored.digest)
         return VolumeProgress(
             view.cache,
@@ -123,6 +123,11 @@ class VolumeKeeper:
             content_digest=stored.digest,
             canary_weight=view.canary_weight,
         )
+
+    def _measure_wait(self, key: str) -> Wait:
+        """By looks: how long it takes to fill other volumes before this one is no load."""
+        asked_at = self._asked_at.get(key, self._looked_at)
+        return Wait(asked_at, self._looked_at - asked_at)
 
     def _tell(self, key: str, progress: VolumeProgress) -> None:
         if self._told.get(key) == progress:

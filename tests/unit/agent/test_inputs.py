@@ -23,6 +23,7 @@ from modelcache_agent.inputs.log import InputLog
 from modelcache_agent.inputs.program import main
 from modelcache_agent.inputs.records import Decided, Happening, Header, LogError, read_records
 from modelcache_agent.inputs.replay import summarize
+from modelcache_agent.tiers.history_book import Wait
 from modelcache_api.names import Reason
 
 HEADER = Header("lru", "1.2.3")
@@ -149,14 +150,14 @@ def test_arrivals_durations_and_releases_stand_between_the_decisions(tmp_path):
     folder = Folder(tmp_path)
     shown = a_world(A, held=[a_held("a")], mounted=frozenset({digest_of("a")}))
     folder.log.note_load(digest_of("a"), LoadCost(0.5, 1e-9))
-    folder.log.note_attach(digest_of("a"), 2.5)
+    folder.log.note_attach(digest_of("a"), Wait(40.0, 2.5))
     folder.decide(shown)
     folder.decide(replace(shown, mounted=frozenset()))
     records = list(read_records(folder.lines))
     happened = [one for one in records if isinstance(one, Happening)]
     assert [one.kind for one in happened] == ["load", "attach", "release"]
     assert happened[0] == Happening(1.0, "load", digest_of("a"), 10, 0.5, 1e-9)
-    assert happened[1].waited_seconds == 2.5
+    assert (happened[1].at, happened[1].waited_seconds) == (42.5, 2.5)
     assert isinstance(records[-1], Decided)
 
 
