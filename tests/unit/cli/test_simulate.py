@@ -7,6 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from fakes.played_log import PlayedLog
 from modelcache_cli.__main__ import app
 
 SHAPE = ["--models", "12", "--requests", "400", "--gap", "300"]
@@ -77,3 +78,57 @@ def test_a_catalogue_that_says_what_is_not_understood_is_named(trace, tmp_path):
     catalogue.write_text("models: [{name: a, size: large}]\n")
     done = simulate(trace, "--capacity", "host=16Gi", "--catalog", str(catalogue))
     assert "models.0.size" in done.stderr
+
+
+@pytest.fixture
+def log(tmp_path):
+    """An agent's log: one of two loads can be foreseen."""
+    played = PlayedLog("a", "b", capacity=25)
+    played.attach("a", 10.0)
+    played.release("a", 11.0)
+    played.attach("c", 20.0, waited=4.0)
+    return played
+
+
+def simulate_live(*arguments):
+    return CliRunner().invoke(app, ["simulate", *map(str, arguments)])
+
+
+def test_a_live_log_is_replayed_and_its_waits_compared(log, tmp_path):
+    path = log.save(tmp_path / "current.jsonl")
+    done = simulate_live("--live", path)
+    assert done.exit_code == 0
+    assert done.stdout == (
+        f"{path}: 1 decisions, 2 attaches: all decided alike\n"
+        f"{path}: predicted from 2 arrivals alone: 1 loads, 4.00 load-seconds; measured: 1 loads, "
+        "4.00 load-seconds (+0.0%)\n"
+    )
+    other = json.loads(log.lines[1]) | {"plan": "0" * 32}
+    log.lines = [log.lines[0], json.dumps(other)]
+    done = simulate_live("--live", log.save(tmp_path / "other.jsonl"))
+    assert done.exit_code == 1
+    assert "1 decided otherwise" in done.stdout
+    assert "nobody arrived" in done.stdout
+
+
+def test_a_live_log_is_a_trace_too_and_knows_its_sizes(log, tmp_path):
+    path = log.save(tmp_path / "current.jsonl")
+    done = simulate_live("--trace", path, "--capacity", "disk=25", "--processes", "1")
+    assert done.exit_code == 0, done.output
+    assert "drawn" not in done.output
+    assert "belady" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "give a --trace and at least one --capacity, or an agent's log by --live"),
+        (("--live", "none.jsonl"), "cannot read the log none.jsonl"),
+        (("--live", "x", "--capacity", "disk=1"), "leave out --trace and --capacity"),
+    ],
+)
+def test_what_cannot_be_replayed_is_said_in_one_line(arguments, says):
+    done = simulate_live(*arguments)
+    assert done.exit_code == 1
+    assert says in done.stderr
+    assert "Traceback" not in done.output
