@@ -12,6 +12,8 @@ from modelcache_simulator.runs import Result
 from modelcache_simulator.tally import Summary
 
 REGRET: Final = "regret_seconds_per_attach"
+FRAGMENTATION: Final = "fragmentation"
+MOVED: Final = "moved_bytes"
 _FIGURES: Final[Mapping[str, Callable[[Summary], float]]] = {
     "mean_access_seconds": lambda seen: seen.mean_access_seconds,
     "load_seconds_per_attach": lambda seen: seen.load_seconds_per_attach,
@@ -63,6 +65,10 @@ def _figures(pairs: list[tuple[Summary, Summary]]) -> dict[str, Interval]:
         )
     for name, read in _FIGURES.items():
         figures[name] = find_interval([read(each) for each in seen])
+    pieces = [each.fragmentation for each in seen if each.fragmentation is not None]
+    if pieces:
+        figures[FRAGMENTATION] = find_interval(pieces)
+        figures[MOVED] = find_interval([each.moved_bytes for each in seen])
     figures[REGRET] = find_interval(
         [own.load_seconds_per_attach - best.load_seconds_per_attach for own, best in pairs]
     )

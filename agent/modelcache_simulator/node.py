@@ -8,7 +8,8 @@ from typing import NamedTuple
 from modelcache_agent.decide.history import LoadCost
 from modelcache_agent.decide.policies import EvictionPolicy
 from modelcache_simulator.contents import Content
-from modelcache_simulator.levels import DISK, HOST, STORE, TIERS
+from modelcache_simulator.levels import DISK, GPU, HOST, STORE, TIERS
+from modelcache_simulator.slab import Slab
 from modelcache_simulator.tier import BYPASSED, SimulatedTier, TierPlan, VirtualClock
 
 
@@ -54,6 +55,7 @@ class SimulatedNode:
                     load=costs[below[name]],
                     may_bypass=name != DISK,
                     protects_attached=protects_attached,
+                    is_slab=name == GPU,
                 ),
                 policy,
                 self.clock,
@@ -97,6 +99,11 @@ class SimulatedNode:
     def used_bytes(self) -> Mapping[str, int]:
         """Bytes held now, by tier."""
         return {name: tier.used_bytes for name, tier in self.tiers.items()}
+
+    @property
+    def slab(self) -> Slab | None:
+        """The card's memory; None on a node without one."""
+        return self.tiers[GPU].slab if GPU in self.tiers else None
 
     def _may_come(self, content: Content, name: str) -> bool:
         disk = self.tiers.get(DISK)

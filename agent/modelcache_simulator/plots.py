@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from modelcache_agent.decide.gpu.compaction import FRAGMENTATION_THRESHOLD
 from modelcache_simulator.comparison import Row
 from modelcache_simulator.errors import SimulationError
 from modelcache_simulator.runs import Result
@@ -19,7 +20,9 @@ _DAY_HOURS = 24
 def draw_plots(
     rows: Sequence[Row], results: Sequence[Result], out: Path, capacities: Sequence[str]
 ) -> None:
-    """Write three PNGs into the folder; curves over time are those of the first seed.
+    """Write PNGs into the folder; curves over time are those of the first seed and capacity.
+
+    Fragmentation is drawn where there is a card.
 
     Raises:
         SimulationError: matplotlib is not installed.
@@ -28,6 +31,11 @@ def draw_plots(
     _save(out / "hit-rate.png", lambda axes: _draw_hits(axes, rows, capacities))
     _save(out / "load-seconds.png", lambda axes: _draw_load(axes, first, capacities[0]))
     _save(out / "occupancy.png", lambda axes: _draw_occupancy(axes, first, capacities[0]))
+    if any(one.summary.fragmentation is not None for one in _of(first, capacities[0])):
+        _save(
+            out / "fragmentation.png",
+            lambda axes: _draw_fragmentation(axes, first, capacities[0]),
+        )
 
 
 def _save(path: Path, draw: Callable[[Axes], None]) -> None:
@@ -86,6 +94,22 @@ def _draw_occupancy(axes: Axes, results: Iterable[Result], capacity: str) -> Non
     axes.set_yscale("log")
     axes.set_xlabel("days")
     axes.set_ylabel("GiB held")
+    axes.set_title(capacity, fontsize="small")
+
+
+def _draw_fragmentation(axes: Axes, results: Iterable[Result], capacity: str) -> None:
+    """Of the card's free memory; above the threshold it is put in order."""
+    for result in _of(results, capacity):
+        start = min(result.hours)
+        points = [
+            ((hour - start) / _DAY_HOURS, seen.fragmentation)
+            for hour, seen in sorted(result.hours.items())
+        ]
+        axes.plot(*zip(*points, strict=True), label=result.run.policy, linewidth=1)
+    axes.axhline(FRAGMENTATION_THRESHOLD, color="grey", linestyle="--", label="threshold")
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("days")
+    axes.set_ylabel("1 - largest free piece / all that is free")
     axes.set_title(capacity, fontsize="small")
 
 

@@ -55,6 +55,8 @@ def replay(events: Iterable[Event], plan: NodePlan, policy: EvictionPolicy) -> T
         access = node.attach(content, event.at)
         if event.at >= plan.counts_from:
             tally.note(event.at, access, node.used_bytes)
+            if node.slab is not None:
+                tally.note_slab(event.at, node.slab)
     return tally
 
 

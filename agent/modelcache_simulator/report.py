@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from modelcache_api.quantities import format_bytes
-from modelcache_simulator.comparison import REGRET, Row
+from modelcache_simulator.comparison import FRAGMENTATION, MOVED, REGRET, Row
 from modelcache_simulator.intervals import Interval
 from modelcache_simulator.levels import TIERS
 
@@ -23,6 +23,11 @@ _COLUMNS: Final[Sequence[tuple[str, str, _Show]]] = (
     ("STORE", "store_bytes", lambda value: format_bytes(round(value))),
     ("REGRET s", REGRET, lambda value: f"{value:.2f}"),
 )
+# Of nodes with a card alone.
+_OF_A_CARD: Final[Sequence[tuple[str, str, _Show]]] = (
+    ("FRAG", FRAGMENTATION, lambda value: f"{value:.2f}"),
+    ("MOVED", MOVED, lambda value: format_bytes(round(value))),
+)
 
 
 def render_table(rows: Iterable[Row]) -> str:
@@ -31,8 +36,10 @@ def render_table(rows: Iterable[Row]) -> str:
     tiers = [tier for tier in TIERS if any(f"hit_rate_{tier}" in row.figures for row in found)]
     heading = ["CAPACITY", "POLICY"]
     heading += [f"{tier.upper()} hits (bytes)" for tier in tiers]
-    heading += [name for name, _, _ in _COLUMNS]
-    lines = [heading, *(_cells(row, tiers) for row in found)]
+    has_card = any(FRAGMENTATION in row.figures for row in found)
+    columns = (*_COLUMNS, *(_OF_A_CARD if has_card else ()))
+    heading += [name for name, _, _ in columns]
+    lines = [heading, *(_cells(row, tiers, columns) for row in found)]
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
     return "".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -41,7 +48,7 @@ def render_table(rows: Iterable[Row]) -> str:
     )
 
 
-def _cells(row: Row, tiers: Sequence[str]) -> list[str]:
+def _cells(row: Row, tiers: Sequence[str], columns: Sequence[tuple[str, str, _Show]]) -> list[str]:
     hits = []
     for tier in tiers:
         if f"hit_rate_{tier}" not in row.figures:
@@ -49,7 +56,10 @@ def _cells(row: Row, tiers: Sequence[str]) -> list[str]:
             continue
         rate, of_bytes = row.figures[f"hit_rate_{tier}"], row.figures[f"byte_hit_rate_{tier}"]
         hits.append(f"{_percent(rate)} ({of_bytes.mean:.0%})")
-    figures = [_with_interval(row.figures[name], show) for _, name, show in _COLUMNS]
+    figures = [
+        _with_interval(row.figures[name], show) if name in row.figures else ""
+        for _, name, show in columns
+    ]
     return [row.capacity, row.policy, *hits, *figures]
 
 

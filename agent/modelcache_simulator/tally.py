@@ -8,17 +8,19 @@ from dataclasses import dataclass, field
 
 from modelcache_simulator.levels import STORE, mean_access_time
 from modelcache_simulator.node import Access
+from modelcache_simulator.slab import Slab
 
 _HOUR = 3600.0
 
 
 @dataclass(slots=True)
 class Hour:
-    """One hour of the trace; `used_bytes` by tier are those at its last attach."""
+    """One hour of the trace; `used_bytes` by tier and `fragmentation` are as at its last attach."""
 
     attaches: int = 0
     load_seconds: float = 0.0
     used_bytes: Mapping[str, int] = field(default_factory=dict)
+    fragmentation: float | None = None
 
 
 @dataclass(slots=True)
@@ -36,6 +38,15 @@ class Tally:
     first_at: float | None = None
     last_at: float = 0.0
     hours: dict[int, Hour] = field(default_factory=dict)
+    fragmentation: float | None = None
+    """The sum over attaches."""
+    moved_bytes: int = 0
+
+    def note_slab(self, at: float, slab: Slab) -> None:
+        """Count how the card's memory is at an attach that was noted."""
+        self.fragmentation = (self.fragmentation or 0.0) + slab.fragmentation
+        self.moved_bytes = slab.moved_bytes
+        self.hours[int(at // _HOUR)].fragmentation = slab.fragmentation
 
     def note(self, at: float, access: Access, used_bytes: Mapping[str, int]) -> None:
         """Count one attach."""
@@ -74,6 +85,8 @@ class Tally:
             bypasses=self.bypasses,
             refusals=self.refusals,
             store_bytes=self.size_bytes[STORE],
+            fragmentation=None if self.fragmentation is None else self.fragmentation / total,
+            moved_bytes=self.moved_bytes,
         )
 
     def _mean_access_time(self) -> float:
@@ -95,6 +108,8 @@ class Summary:
 
     `load_seconds` are what pods waited because the fastest tier did not hold their model;
     `bypasses` the newcomers that a policy left out, `refusals` those that found no room.
+    `fragmentation` is the mean over attaches, `moved_bytes` what compaction moved; None and 0
+    without a card.
     """
 
     attaches: int
@@ -109,6 +124,8 @@ class Summary:
     bypasses: int
     refusals: int
     store_bytes: int
+    fragmentation: float | None = None
+    moved_bytes: int = 0
 
 
 def find_quantile(counts: Mapping[float, int], share: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,6 +17,7 @@ from modelcache_agent.tiers.history_book import HistoryBook
 from modelcache_api.names import Reason
 from modelcache_simulator.contents import Content
 from modelcache_simulator.order import CandidateOrder, Moment
+from modelcache_simulator.slab import Placement, Slab
 
 # The book that an agent keeps on its disk is never saved here.
 _UNSAVED: Final = Path("history.json")
@@ -40,7 +41,7 @@ class TierPlan:
 
     `load` is what bringing a content from the next tier down takes. A tier that `may_bypass` leaves
     out newcomers that its policy finds worth less than what would give way. `protects_attached`:
-    what a pod uses does not go.
+    what a pod uses does not go. In a `slab` each content lies in one piece.
     """
 
     name: str
@@ -48,16 +49,21 @@ class TierPlan:
     load: LoadCost
     may_bypass: bool
     protects_attached: bool
+    is_slab: bool = False
 
 
 class Offer(NamedTuple):
-    """What became of a newcomer. `reason` is None if it came, `BYPASSED` if policy left it out."""
+    """What became of a newcomer. `reason` is None if it came, `BYPASSED` if policy left it out.
+
+    `FRAGMENTED`: whoever may go and move, no room in one piece is left for it.
+    """
 
     reason: str | None
     victims: tuple[str, ...] = ()
 
 
 BYPASSED: Final = "Bypassed"
+FRAGMENTED: Final = "Fragmented"
 
 
 class SimulatedTier:
@@ -75,6 +81,7 @@ class SimulatedTier:
         self._attached: set[str] = set()
         self._order = CandidateOrder(policy, self._look)
         self._empty = Ledger(plan.capacity_bytes)
+        self.slab = Slab(plan.capacity_bytes) if plan.is_slab else None
 
     def __contains__(self, content: Content) -> bool:
         return content.digest in self._held
@@ -111,6 +118,8 @@ class SimulatedTier:
             if self.plan.protects_attached:
                 self._last_used[content.digest] = self._clock.now
             self._note_candidate(content.digest)
+        if self.slab is not None:
+            self.slab.tidy(self._find_mapped())
 
     def offer(self, content: Content) -> Offer:
         """A content that is not held comes in, if it may; victims are gone when this returns."""
@@ -122,12 +131,19 @@ class SimulatedTier:
         if view is not None and view.reason is not Reason.WAITING:
             return Offer(view.reason)
         leaving = {victim.digest for victim in room.victims}
-        victims = tuple(held for held in candidates if held.digest in leaving)
+        victims: tuple[Held, ...] = tuple(h for h in candidates if h.digest in leaving)
+        placement = None
+        if self.slab is not None:
+            victims, placement = self._find_place(self.slab, content, victims)
+            if placement is None:
+                return Offer(FRAGMENTED)
         if self.plan.may_bypass and self._policy.refuse(self._look_at_newcomer(content), victims):
             return Offer(BYPASSED)
         for victim in victims:
             self._book.note_eviction(find_priority(victim))
             self.drop(victim.digest)
+        if self.slab is not None and placement is not None:
+            self.slab.accept(placement)
         self._take(content)
         return Offer(None, tuple(victim.digest for victim in victims))
 
@@ -136,6 +152,31 @@ class SimulatedTier:
         self.used_bytes -= self._held.pop(digest).size_bytes
         self._order.discard(digest)
         del self._last_used[digest]
+        if self.slab is not None:
+            self.slab.remove(digest)
+
+    def _find_place(
+        self, slab: Slab, content: Content, victims: tuple[Held, ...]
+    ) -> tuple[tuple[Held, ...], Placement | None]:
+        """Room in one piece; where victims do not make it, others go too, in the policy's order."""
+        mapped, going = self._find_mapped(), victims
+        others = self._list_others(victims)
+        while True:
+            leaving = [held.digest for held in going]
+            placement = slab.try_place(content.digest, content.size_bytes, leaving, mapped)
+            following = None if placement is not None else next(others, None)
+            if following is None:
+                return going, placement
+            going = (*going, following)
+
+    def _list_others(self, victims: tuple[Held, ...]) -> Iterator[Held]:
+        """All else that may go, in order; ranked only if somebody asks."""
+        for ranked in self._policy.rank(self._order.find_first(self.plan.capacity_bytes)):
+            if ranked.held not in victims:
+                yield ranked.held
+
+    def _find_mapped(self) -> frozenset[str]:
+        return frozenset(self._attached) if self.plan.protects_attached else frozenset()
 
     def _take(self, content: Content) -> None:
         digest = content.digest
