@@ -46,3 +46,16 @@ def test_each_test_that_is_named_exists():
     for file, test in named:
         text = (TESTS / file).read_text(encoding="utf-8")
         assert re.search(rf"def {test}\(", text), f"{file}::{test}"
+
+
+ROOM = read_table("Room, tier by tier")
+
+
+def test_every_case_of_room_says_something_of_every_tier():
+    assert [row[0] for row in ROOM] == ["C16", "C54", "C60"]
+    assert all(len(row) == 6 and all(row) for row in ROOM)
+
+
+@pytest.mark.parametrize("row", ROOM, ids=lambda row: row[0])
+def test_each_file_of_a_tier_bears_the_id_of_the_case(row):
+    test_each_file_that_is_named_bears_the_id_of_the_case(row)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
+import pytest
+
 from modelcache_agent.decide.gpu.compaction import FRAGMENTATION_THRESHOLD
 from modelcache_agent.decide.history import LoadCost
 from modelcache_agent.decide.policies import POLICIES, find_policy
@@ -43,7 +45,7 @@ def test_free_memory_in_pieces_is_put_together_when_a_larger_one_comes():
     assert tier.used_bytes == CAPACITY
 
 
-def test_what_a_pod_maps_is_not_moved_and_the_newcomer_finds_no_room():
+def test_C16_what_a_pod_maps_is_not_moved_and_the_newcomer_finds_no_room():
     tier = a_card()
     fill(tier, *FOURS)
     for content in (FOURS[0], FOURS[2]):
@@ -87,3 +89,29 @@ def test_whatever_comes_and_goes_blocks_never_overlap_and_the_book_agrees():
             assert tier.slab._arena.used_bytes <= 64
             assert 0.0 <= tier.slab.fragmentation < 1.0
     assert FRAGMENTATION_THRESHOLD < 0.5
+
+
+@pytest.mark.parametrize(
+    ("policy", "requests_before", "at_most"),
+    [("lru", 400, 4), ("gdsf", 400, 4), ("lfu", 400, 140), ("value", 40, 60)],
+)
+def test_C60_yesterdays_hot_models_leave_a_card_within_so_many_requests(
+    policy, requests_before, at_most
+):
+    tier = a_card(policy)
+    contents = [make_content(f"hot{number}", 10) for number in range(8)]
+
+    def ask(content):
+        tier._clock.now += 60
+        was_there = content in tier
+        if not was_there:
+            tier.offer(content)
+        tier.attach(content)
+        tier.release(content)
+        return was_there
+
+    for number in range(requests_before):
+        ask(contents[number % 4])
+    missed = [not ask(contents[4 + number % 4]) for number in range(400)]
+    assert sum(missed) <= at_most
+    assert not any(missed[at_most:])
