@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -99,12 +100,17 @@ def _draw_occupancy(panels: Sequence[Axes], results: Iterable[Result], capacity:
     """A panel for each tier, the fastest on top."""
     for result in results:
         for axes, tier in zip(panels, result.summary.hit_rates, strict=True):
-            held = _average(result, lambda seen, tier=tier: seen.used_bytes[tier] / 2**30)
+            held = _average(result, partial(_read_held, tier=tier))
             axes.plot(*zip(*held, strict=True), label=result.run.policy)
             axes.set_ylim(bottom=0)
             axes.set_ylabel(f"{tier}, GiB held")
     panels[-1].set_xlabel("days")
     panels[0].set_title(capacity, fontsize="small")
+
+
+def _read_held(seen: Hour, tier: str) -> float:
+    """In GiB."""
+    return seen.used_bytes[tier] / 2**30
 
 
 def _draw_fragmentation(axes: Axes, results: Iterable[Result], capacity: str) -> None:

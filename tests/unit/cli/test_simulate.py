@@ -29,7 +29,7 @@ def test_policies_are_compared_with_intervals_pictures_and_json(trace, tmp_path)
     out = tmp_path / "out"
     done = simulate(
         trace,
-        *("--capacity", "host=100Gi", "--capacity", "gpu=20Gi,host=100Gi,disk=400Gi"),
+        *("--capacity", "gpu=20Gi,host=100Gi,disk=400Gi", "--capacity", "host=100Gi"),
         *("--policy", "value,lru", "--seeds", "2", "--processes", "2"),
         *("--out", str(out), "--plots"),
     )
@@ -40,7 +40,8 @@ def test_policies_are_compared_with_intervals_pictures_and_json(trace, tmp_path)
     for row in rows:
         figure = row["figures"]["load_seconds_per_attach"]
         assert figure["low"] <= figure["mean"] <= figure["high"]
-    for name in ("hit-rate", "load-seconds", "occupancy"):
+    assert {"fragmentation" in row["figures"] for row in rows} == {True, False}
+    for name in ("hit-rate", "load-seconds", "occupancy", "fragmentation"):
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
