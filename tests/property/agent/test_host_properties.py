@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fakes.agent_world import a_held, a_world, an_entry, digest_of
 from modelcache_agent.decide.actions import Demote, Promote, SetLabels
+from modelcache_agent.decide.history import History
 from modelcache_agent.decide.host_world import HostView
 from modelcache_agent.decide.ledger import Blob, Ledger
 from modelcache_agent.decide.planner import make_plan
@@ -28,7 +29,9 @@ def worlds(draw):
     """A node that holds everything on its disk; some of it is wanted in host memory."""
     entries, held = [], []
     for name in draw(st.sets(st.sampled_from(NAMES), min_size=1)):
-        held.append(a_held(name, blobs=draw(blobs), last_used=draw(st.floats(0, 100))))
+        history = History(attaches=draw(st.sampled_from([0.0, 0.4, 1.0, 2.0, 7.0])))
+        last_used = draw(st.floats(0, 100))
+        held.append(a_held(name, blobs=draw(blobs), last_used=last_used, history=history))
         entries.append(
             an_entry(name, evictable=draw(st.sampled_from([True, True, True, False]))).model_copy(
                 update={
@@ -44,6 +47,8 @@ def worlds(draw):
         held=held,
         mounted=draw(digests),
         in_use=draw(digests),
+        attached=draw(st.frozensets(st.sampled_from(NAMES), max_size=1)),
+        unix_now=draw(st.sampled_from([100.0, 1e6])),
     )
 
 
@@ -53,15 +58,17 @@ class Node:
     def __init__(self, world, capacity, policy):
         self.policy, self.capacity = policy, capacity
         self.locked: dict[str, frozenset[Blob]] = {}
-        self.marked = frozenset()
+        self.marked = self.condemned = frozenset()
         self.world = world
 
     def step(self) -> bool:
         """True if anything was done."""
         ledger = Ledger(self.capacity, versions=dict(self.locked))
-        world = replace(self.world, host=HostView(ledger, marked=self.marked))
+        host = HostView(ledger, marked=self.marked, condemned=self.condemned)
+        world = replace(self.world, host=host)
         plan = make_plan(world, self.policy)
         assert plan == make_plan(world, self.policy)
+        self.condemned = plan.host_condemned
         for action in plan.actions:
             self.apply(action)
         return bool(plan.actions)
