@@ -15,7 +15,7 @@ from modelcache_agent.decide.ledger import Blob, Ledger
 from modelcache_agent.decide.planner import make_plan
 from modelcache_agent.decide.policies import POLICIES
 from modelcache_agent.decide.report import make_status
-from modelcache_api.names import EntryOrigin, Reason, Tier
+from modelcache_api.names import EntryOrigin, Priority, Reason, Tier
 
 LOW = HostPressure(cause="the node is low", free_bytes=1, room_bytes=0)
 
@@ -222,6 +222,13 @@ def test_C60_value_leaves_out_of_memory_who_is_worth_less_than_all_its_victims()
 )
 def test_C60_memory_goes_to_the_newcomer(world, policy):
     assert digest_of("b") in {v.digest for v in make_plan(world, POLICIES[policy]).host_victims}
+
+
+def test_C60_a_higher_priority_is_not_weighed_against_lower_ones():
+    world = a_crowd()
+    high = CROWD[2].model_copy(update={"priority": Priority.HIGH})
+    plan = make_plan(replace(world, entries=(*CROWD[:2], high)), POLICIES["value"])
+    assert plan.host_victims
 
 
 def test_what_the_source_was_like_decides_nothing_in_memory():
