@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
@@ -22,10 +23,17 @@ from modelcache.errors import (
 from modelcache.index import TensorIndex, read_files, read_shared
 from modelcache.layout import choose_weight_files
 from modelcache.live import LiveVolume
+from modelcache.resident import list_shown
+from modelcache.version_book import VersionBook
 from modelcache.volume import find_volume, watch
 from modelcache.weights import Weights
-from modelcache_api.names import ENV_DEVELOPMENT_FOLDER, ENV_MODEL_PATH, VOLUME_HUB_FOLDER
-from modelcache_api.volume_progress import VolumeProgress
+from modelcache_api.names import (
+    ENV_DEVELOPMENT_FOLDER,
+    ENV_MODEL_PATH,
+    VOLUME_HUB_FOLDER,
+    VOLUME_MODEL_FOLDER,
+)
+from modelcache_api.volume_progress import ShownVersion, VolumeProgress
 
 if TYPE_CHECKING:
     import torch
@@ -35,12 +43,52 @@ Told = Callable[[VolumeProgress], None]
 
 
 class Version:
-    """One immutable content. Everything that is read from it stays valid for the pod's life."""
+    """One immutable content. Everything that is read from it stays valid for the pod's life.
 
-    def __init__(self, track: str, path: Path, live: LiveVolume | None = None) -> None:
-        self.track = track
+    The volume's own version stays in its folder as long as the pod lives; a further one as long as
+    it is in the ModelCache's spec or held, and then until it is closed here.
+    """
+
+    def __init__(self, path: Path, shown: ShownVersion, live: LiveVolume | None = None) -> None:
         self.path = path
+        self.name = shown.name
+        self.uid = shown.uid
+        self.digest = shown.digest
+        self.shown = shown
+        """What the volume said of it when it was handed out."""
         self._live = live
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of it: its folder may go once it has left the spec. May be called again."""
+        if self._live is not None:
+            self._live.release(self.uid)
+
+    @property
+    def track(self) -> str:
+        """`stable` or `canary`, as the ModelCache has it now; empty once it has left the spec."""
+        return self._now().track
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether its folder goes as soon as nobody uses it: load nothing more, and close it."""
+        return self._now().is_leaving
+
+    def _now(self) -> ShownVersion:
+        if self._live is None:
+            return self.shown
+        now = (one for one in list_shown(self._live.progress()) if one.uid == self.uid)
+        return next(now, replace(self.shown, track="", is_leaving=True))
 
     def safetensors(
         self,
@@ -69,7 +117,8 @@ class Version:
         """
         root = self.path / folder
         chosen = choose_weight_files(root) if files is None else [root / name for name in files]
-        shared = None if self._live is None else self._live.index()
+        is_own = self.shown.folder == VOLUME_MODEL_FOLDER
+        shared = self._live.index() if self._live is not None and is_own else None
         return read_files(chosen) if shared is None else read_shared(shared, self.path, chosen)
 
     def tensors(self, folder: str = ".") -> dict[str, torch.Tensor]:
@@ -118,6 +167,7 @@ class Attachment:
     def __init__(self, model: Path, live: LiveVolume | None) -> None:
         self._model = model
         self._live = live
+        self._book = None if live is None else VersionBook(live, _make_version)
         self.cache = None if live is None else live.progress().cache
         self.hub_cache = None if live is None else live.volume.root / VOLUME_HUB_FOLDER
 
@@ -139,13 +189,25 @@ class Attachment:
 
     @property
     def tracks(self) -> tuple[str, ...]:
-        """The versions that are there."""
-        return (STABLE,)
+        """The tracks whose versions are here now."""
+        if self._book is None:
+            return (STABLE,)
+        return tuple(dict.fromkeys(one.track for one in self._book.look() if one.track))
 
     @property
     def path(self) -> Path:
-        """The folder of the stable version."""
+        """The folder of the version that the volume was mounted with."""
         return self._model
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the pod is about to end: finish what you have, take no new work, and close."""
+        return self._live is not None and self._live.progress().is_draining
+
+    @property
+    def misses(self) -> int:
+        """Requests that `choose_version` sent to stable because the other version is not here."""
+        return 0 if self._live is None else self._live.misses
 
     @property
     def is_connected(self) -> bool:
@@ -170,19 +232,54 @@ class Attachment:
 
         The same key stays where it is while the weight does, and a growing weight only moves keys
         from stable to the canary. Without a canary it is always `stable`. It says nothing about
-        which versions this process can read: see `tracks`.
+        which versions this process can read: see `choose_version`.
         """
         return choose_track(key, self.cache or "", self._canary_weight())
 
-    def version(self, track: str = STABLE) -> Version:
-        """The version of a track.
+    def choose_version(self, key: str | bytes, among: Collection[str] | None = None) -> Version:
+        """The version that takes the request with this key, as `choose` has it. Never an error.
+
+        Where that version is not here, or not `among` the names of those that the caller has
+        loaded, the request goes to stable, else to any that it has; `misses` counts these.
+        """
+        if self._book is None:
+            return self.version()
+        return self._book.choose(self.choose(key), among)
+
+    def version(self, which: str | None = None) -> Version:
+        """The version of a track or a ModelVersion's name; None: the volume's own.
+
+        It is held until it is closed, or the attachment is. `stable` is the volume's own while no
+        other is: a pod keeps what it began with.
 
         Raises:
-            NoSuchVersionError: the volume shows none.
+            NoSuchVersionError: the volume does not show it.
         """
-        if track not in self.tracks:
-            raise NoSuchVersionError(f"there is no {track!r} here, but {', '.join(self.tracks)}")
-        return Version(track, self._model, self._live)
+        if self._book is None:
+            if which in {None, STABLE}:
+                return Version(self._model, ShownVersion("", "", "", VOLUME_MODEL_FOLDER, STABLE))
+            raise NoSuchVersionError(f"there is no {which!r} in a plain folder, but {STABLE}")
+        found = None if which is None else self._book.find(which)
+        if found is not None:
+            return found
+        shown = self._book.look()
+        if which in {None, STABLE}:
+            return self._book.take(shown[0])
+        here = ", ".join(one.track or one.name for one in shown)
+        raise NoSuchVersionError(f"there is no {which!r} here, but {here}")
+
+    def versions(self) -> Mapping[str, Version]:
+        """All that the volume shows now, its own first, by their ModelVersions' names. Held, too.
+
+        An older agent shows one, without a name.
+        """
+        if self._book is None:
+            own = self.version()
+            return {own.name: own}
+        found: dict[str, Version] = {}
+        for one in self._book.list():
+            found.setdefault(one.name, one)
+        return found
 
     def _canary_weight(self) -> int | None:
         return None if self._live is None else self._live.progress().canary_weight
@@ -285,6 +382,10 @@ def _remaining(deadline: float | None) -> float:
 def _attachment(live: LiveVolume) -> Attachment:
     live.demand()
     return Attachment(live.volume.model, live)
+
+
+def _make_version(shown: ShownVersion, live: LiveVolume) -> Version:
+    return Version(live.volume.root / shown.folder, shown, live)
 
 
 def _development_folder(root: str | os.PathLike[str] | None) -> str | None:

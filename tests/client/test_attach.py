@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -39,6 +40,17 @@ def test_a_complete_model_is_attached_at_once_by_either_of_its_names(volume):
         assert (found.cache, found.path) == ("search/minilm", volume / "model")
     assert found.version("stable").path == volume / "model"
     assert found.hub_cache == volume / "hub"
+
+
+def test_an_attachment_that_nobody_has_any_more_hangs_up_without_a_collection(volume):
+    """The agent waits for processes that are attached, and a collection may be long in coming."""
+    finish(volume)
+    gone = []
+    attachment = modelcache.attach(root=volume, on_miss="raise")
+    weakref.finalize(attachment.version(), gone.append, "version")
+    weakref.finalize(attachment, gone.append, "attachment")
+    del attachment
+    assert gone == ["attachment", "version"]
 
 
 def test_the_injected_environment_says_where_the_volume_is(volume, monkeypatch):
