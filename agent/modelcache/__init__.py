@@ -22,7 +22,8 @@ asked for. Errors are a tree:
     └── ClosedError               the object was closed
 """
 
-from modelcache.attachment import Attachment, Version, attach, attach_async, attach_folder
+from modelcache.attaching import attach, attach_async, attach_folder
+from modelcache.attachment import Attachment, Version
 from modelcache.errors import (
     BadFileError,
     ClosedError,

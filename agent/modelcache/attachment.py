@@ -1,35 +1,25 @@
-"""Attach to the model of this pod."""
+"""What a pod has attached to: the versions that its volume shows."""
 
 from __future__ import annotations
 
-import os
-import time
-import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from modelcache.choice import STABLE, Track, choose_track, make_weights
 from modelcache.cuts import Slice
 from modelcache.errors import (
-    DevelopmentWarning,
-    ModelCacheError,
     NoSuchVersionError,
-    NotReadyError,
-    NoVolumeError,
 )
 from modelcache.index import TensorIndex, read_files, read_shared
 from modelcache.layout import choose_weight_files
 from modelcache.live import LiveVolume
 from modelcache.resident import list_shown
 from modelcache.version_book import VersionBook
-from modelcache.volume import find_volume, watch
 from modelcache.weights import Weights
 from modelcache_api.names import (
-    ENV_DEVELOPMENT_FOLDER,
-    ENV_MODEL_PATH,
     VOLUME_HUB_FOLDER,
     VOLUME_MODEL_FOLDER,
 )
@@ -37,9 +27,6 @@ from modelcache_api.volume_progress import ShownVersion, VolumeProgress
 
 if TYPE_CHECKING:
     import torch
-
-OnMiss = Literal["wait", "raise"]
-Told = Callable[[VolumeProgress], None]
 
 
 class Version:
@@ -285,122 +272,5 @@ class Attachment:
         return None if self._live is None else self._live.progress().canary_weight
 
 
-def attach(
-    cache: str | None = None,
-    *,
-    root: str | os.PathLike[str] | None = None,
-    on_miss: OnMiss = "wait",
-    timeout: float | None = None,
-    on_progress: Told | None = None,
-) -> Attachment:
-    """Attach to the volume of this pod.
-
-    Args:
-        cache: the ModelCache that is expected there (`name` or `namespace/name`); None: any.
-        root: where the volume is mounted; None: as injected, else /mnt/models.
-        on_miss: `wait` until the model is complete, or `raise` NotReadyError at once.
-        timeout: seconds to wait; None: for ever.
-        on_progress: called with what the volume says, at each look while waiting.
-
-    Raises:
-        NoVolumeError: nothing of ModelCache is mounted there, or another ModelCache.
-        VolumeRefusedError: the node does not hand the model to this pod.
-        NotReadyError: it is not complete in time.
-    """
-    if (folder := _development_folder(root)) is not None:
-        return attach_folder(folder)
-    live = LiveVolume(find_volume(root, os.environ))
-    deadline = _deadline(on_miss, timeout)
-    try:
-        for progress in watch(live.volume, cache):
-            _judge(progress, deadline, on_progress)
-            live.demand()
-            live.pause(_remaining(deadline))
-        return _attachment(live)
-    except BaseException:
-        live.close()
-        raise
-
-
-async def attach_async(
-    cache: str | None = None,
-    *,
-    root: str | os.PathLike[str] | None = None,
-    on_miss: OnMiss = "wait",
-    timeout: float | None = None,
-    on_progress: Told | None = None,
-) -> Attachment:
-    """As `attach`, for programs with an event loop."""
-    if (folder := _development_folder(root)) is not None:
-        return attach_folder(folder)
-    live = LiveVolume(find_volume(root, os.environ))
-    deadline = _deadline(on_miss, timeout)
-    try:
-        for progress in watch(live.volume, cache):
-            _judge(progress, deadline, on_progress)
-            live.demand()
-            await live.pause_async(_remaining(deadline))
-        return _attachment(live)
-    except BaseException:
-        live.close()
-        raise
-
-
-def attach_folder(path: str | os.PathLike[str]) -> Attachment:
-    """Attach to a plain folder with a model, on a machine without ModelCache: for development.
-
-    Raises:
-        NoVolumeError: there is no such folder.
-    """
-    folder = Path(path)
-    if not folder.is_dir():
-        raise NoVolumeError(f"{folder} is no folder; in a pod, attach() finds {ENV_MODEL_PATH}")
-    return Attachment(folder, None)
-
-
-def _deadline(on_miss: OnMiss, timeout: float | None) -> float | None:
-    if on_miss == "raise":
-        return time.monotonic()
-    return None if timeout is None else time.monotonic() + timeout
-
-
-def _judge(progress: VolumeProgress, deadline: float | None, told: Told | None) -> None:
-    if deadline is not None and time.monotonic() >= deadline:
-        message = f": {progress.message}" if progress.message else ""
-        raise NotReadyError(
-            f"{progress.cache} is not complete on this node: {progress.state} "
-            f"({progress.reason}, {progress.percent} %){message}"
-        )
-    if told is not None:
-        told(progress)
-
-
-def _remaining(deadline: float | None) -> float:
-    return float("inf") if deadline is None else max(0.0, deadline - time.monotonic())
-
-
-def _attachment(live: LiveVolume) -> Attachment:
-    live.demand()
-    return Attachment(live.volume.model, live)
-
-
 def _make_version(shown: ShownVersion, live: LiveVolume) -> Version:
     return Version(live.volume.root / shown.folder, shown, live)
-
-
-def _development_folder(root: str | os.PathLike[str] | None) -> str | None:
-    """The folder that the environment names, unless the caller says where the volume is."""
-    folder = os.environ.get(ENV_DEVELOPMENT_FOLDER)
-    if not folder or root is not None:
-        return None
-    if os.environ.get(ENV_MODEL_PATH):
-        raise ModelCacheError(
-            f"both {ENV_DEVELOPMENT_FOLDER} and {ENV_MODEL_PATH} are set: in a pod, which has a "
-            f"volume, take {ENV_DEVELOPMENT_FOLDER} out of the environment"
-        )
-    warnings.warn(
-        f"{ENV_DEVELOPMENT_FOLDER}={folder}: a plain folder, and no volume of a node",
-        DevelopmentWarning,
-        stacklevel=3,
-    )
-    return folder

@@ -15,7 +15,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TextIO
 
-from modelcache.attachment import Attachment, attach, attach_folder
+from modelcache.attaching import attach, attach_folder
+from modelcache.attachment import Attachment
 from modelcache.command.bench import measure
 from modelcache.command.output import Table, write
 from modelcache.draining import drain
