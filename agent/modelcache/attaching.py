@@ -7,14 +7,16 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from modelcache.attachment import Attachment
 from modelcache.errors import DevelopmentWarning, ModelCacheError, NotReadyError, NoVolumeError
 from modelcache.live import LiveVolume
 from modelcache.volume import find_volume, watch
-from modelcache_api.names import ENV_DEVELOPMENT_FOLDER, ENV_MODEL_PATH
+from modelcache_api.names import ENV_DEVELOPMENT_FOLDER, ENV_MODEL_PATH, VolumeState
 from modelcache_api.volume_progress import VolumeProgress
+
+_SETTLING_SECONDS: Final = 2.0
 
 OnMiss = Literal["wait", "raise"]
 Told = Callable[[VolumeProgress], None]
@@ -51,6 +53,9 @@ def attach(
             _judge(progress, deadline, on_progress)
             live.demand()
             live.pause(_remaining(deadline))
+        until = time.monotonic() + _SETTLING_SECONDS
+        while not _is_told(live, until):
+            live.pause(_remaining(until))
         return _attachment(live)
     except BaseException:
         live.close()
@@ -75,6 +80,9 @@ async def attach_async(
             _judge(progress, deadline, on_progress)
             live.demand()
             await live.pause_async(_remaining(deadline))
+        until = time.monotonic() + _SETTLING_SECONDS
+        while not _is_told(live, until):
+            await live.pause_async(_remaining(until))
         return _attachment(live)
     except BaseException:
         live.close()
@@ -91,6 +99,11 @@ def attach_folder(path: str | os.PathLike[str]) -> Attachment:
     if not folder.is_dir():
         raise NoVolumeError(f"{folder} is no folder; in a pod, attach() finds {ENV_MODEL_PATH}")
     return Attachment(folder, None)
+
+
+def _is_told(live: LiveVolume, until: float) -> bool:
+    """The folder is there a moment before the agent says which version it is."""
+    return live.progress().state is VolumeState.READY or time.monotonic() >= until
 
 
 def _deadline(on_miss: OnMiss, timeout: float | None) -> float | None:
