@@ -11,7 +11,8 @@ asked for. Errors are a tree:
     ├── NoVolumeError             nothing of ModelCache is mounted there
     ├── NotReadyError             the model is not there (yet)
     ├── VolumeRefusedError        the node will not hand it to this pod
-    ├── NoSuchVersionError        the volume shows no such track
+    ├── NoSuchVersionError        the volume shows no such track or version
+    ├── DrainUnknownError         the node's agent is too old to be told that the pod ends
     ├── LayoutError               which files make up the model cannot be told
     ├── BadFileError              a file is not what its header says
     ├── UnsupportedDtypeError     a library has no such type; the bytes are still there
@@ -21,13 +22,15 @@ asked for. Errors are a tree:
     └── ClosedError               the object was closed
 """
 
-from modelcache.attachment import Attachment, Version, attach, attach_async, attach_folder
+from modelcache.attaching import attach, attach_async, attach_folder
+from modelcache.attachment import Attachment, Version
 from modelcache.errors import (
     BadFileError,
     ClosedError,
     CopiedWarning,
     DevelopmentWarning,
     DeviceMapError,
+    DrainUnknownError,
     FallbackWarning,
     LayoutError,
     ModelCacheError,
@@ -51,6 +54,7 @@ __all__ = [
     "CopiedWarning",
     "DevelopmentWarning",
     "DeviceMapError",
+    "DrainUnknownError",
     "FallbackWarning",
     "LayoutError",
     "ModelCacheError",

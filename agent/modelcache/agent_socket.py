@@ -12,16 +12,18 @@ import os
 import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from modelcache_api.names import SocketReason, VolumeState
+from modelcache_api.volume_holders import MOST_VERSIONS_HELD, Holder
 from modelcache_api.volume_progress import VolumeProgress
 from modelcache_api.volume_socket import (
     MAX_DESCRIPTORS,
     MAX_MESSAGE_BYTES,
     FrameBuffer,
+    Holders,
     IndexReady,
     Message,
     Refused,
@@ -43,7 +45,7 @@ _READY_SECONDS: Final = 1.0
 
 
 class AgentSocket:
-    """One connection. Only `index` waits.
+    """One connection. Only `index` and `next_holders` wait.
 
     Errors of any method are OSError or SocketProtocolError, and end the connection.
     """
@@ -57,6 +59,7 @@ class AgentSocket:
         self._descriptors: list[int] = []
         self._taken: list[int] = []
         self._next_id = 0
+        self._drain_id: int | None = None
         self._is_welcome = False
         self._answer_until = time.monotonic() + _ANSWER_SECONDS
         self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -87,6 +90,31 @@ class AgentSocket:
     def demand(self) -> None:
         """Say that the content is wanted now. The answer is not waited for."""
         self._send("demand")
+
+    def hold(self, uids: Iterable[str]) -> None:
+        """Say that this process is attached, and which versions it uses from now on."""
+        known = sorted(uid for uid in uids if uid)
+        self._send("hold", Holder(os.getpid(), tuple(known[:MOST_VERSIONS_HELD])))
+
+    def begin_draining(self) -> None:
+        """Say that the pod takes no new work while this connection lasts."""
+        self._drain_id = self._send("drain")
+
+    def next_holders(self, seconds: float) -> tuple[Holder, ...] | None:
+        """The processes that are attached, as soon as it is told anew; None if it is not in time.
+
+        Raises:
+            SocketProtocolError: the agent refuses; the connection stays.
+        """
+        deadline = time.monotonic() + seconds
+        with contextlib.suppress(TimeoutError):
+            while True:
+                message = self._await_message(deadline)
+                if isinstance(message, Refused) and message.id == self._drain_id:
+                    raise SocketProtocolError(_reason(message), message.message, message.id)
+                if isinstance(message, Holders):
+                    return message.holders
+        return None
 
     def index(self) -> mmap.mmap:
         """The index of the version, in memory that the node's clients share.
@@ -125,9 +153,9 @@ class AgentSocket:
             while self.progress is None or self.progress.state is not VolumeState.READY:
                 self._await_message(deadline)
 
-    def _send(self, kind: RequestType) -> int:
+    def _send(self, kind: RequestType, holder: Holder | None = None) -> int:
         self._next_id += 1
-        self._line.sendall(encode_request(Request(kind, self._next_id)))
+        self._line.sendall(encode_request(Request(kind, self._next_id, holder)))
         return self._next_id
 
     def _await_message(self, deadline: float) -> Message:

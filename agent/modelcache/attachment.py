@@ -1,46 +1,81 @@
-"""Attach to the model of this pod."""
+"""What a pod has attached to: the versions that its volume shows."""
 
 from __future__ import annotations
 
-import os
-import time
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from modelcache.choice import STABLE, Track, choose_track, make_weights
 from modelcache.cuts import Slice
 from modelcache.errors import (
-    DevelopmentWarning,
-    ModelCacheError,
     NoSuchVersionError,
-    NotReadyError,
-    NoVolumeError,
 )
 from modelcache.index import TensorIndex, read_files, read_shared
 from modelcache.layout import choose_weight_files
 from modelcache.live import LiveVolume
-from modelcache.volume import find_volume, watch
+from modelcache.resident import list_shown
+from modelcache.version_book import VersionBook
 from modelcache.weights import Weights
-from modelcache_api.names import ENV_DEVELOPMENT_FOLDER, ENV_MODEL_PATH, VOLUME_HUB_FOLDER
-from modelcache_api.volume_progress import VolumeProgress
+from modelcache_api.names import (
+    VOLUME_HUB_FOLDER,
+    VOLUME_MODEL_FOLDER,
+)
+from modelcache_api.volume_progress import ShownVersion, VolumeProgress
 
 if TYPE_CHECKING:
     import torch
 
-OnMiss = Literal["wait", "raise"]
-Told = Callable[[VolumeProgress], None]
-
 
 class Version:
-    """One immutable content. Everything that is read from it stays valid for the pod's life."""
+    """One immutable content. Everything that is read from it stays valid for the pod's life.
 
-    def __init__(self, track: str, path: Path, live: LiveVolume | None = None) -> None:
-        self.track = track
+    The volume's own version stays in its folder as long as the pod lives; a further one as long as
+    it is in the ModelCache's spec or held, and then until it is closed here.
+    """
+
+    def __init__(self, path: Path, shown: ShownVersion, live: LiveVolume | None = None) -> None:
         self.path = path
+        self.name = shown.name
+        self.uid = shown.uid
+        self.digest = shown.digest
+        self.shown = shown
+        """What the volume said of it when it was handed out."""
         self._live = live
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of it: its folder may go once it has left the spec. May be called again."""
+        if self._live is not None:
+            self._live.release(self.uid)
+
+    @property
+    def track(self) -> str:
+        """`stable` or `canary`, as the ModelCache has it now; empty once it has left the spec."""
+        return self._now().track
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether its folder goes as soon as nobody uses it: load nothing more, and close it."""
+        return self._now().is_leaving
+
+    def _now(self) -> ShownVersion:
+        if self._live is None:
+            return self.shown
+        now = (one for one in list_shown(self._live.progress()) if one.uid == self.uid)
+        return next(now, replace(self.shown, track="", is_leaving=True))
 
     def safetensors(
         self,
@@ -69,7 +104,8 @@ class Version:
         """
         root = self.path / folder
         chosen = choose_weight_files(root) if files is None else [root / name for name in files]
-        shared = None if self._live is None else self._live.index()
+        is_own = self.shown.folder == VOLUME_MODEL_FOLDER
+        shared = self._live.index() if self._live is not None and is_own else None
         return read_files(chosen) if shared is None else read_shared(shared, self.path, chosen)
 
     def tensors(self, folder: str = ".") -> dict[str, torch.Tensor]:
@@ -118,6 +154,7 @@ class Attachment:
     def __init__(self, model: Path, live: LiveVolume | None) -> None:
         self._model = model
         self._live = live
+        self._book = None if live is None else VersionBook(live, _make_version)
         self.cache = None if live is None else live.progress().cache
         self.hub_cache = None if live is None else live.volume.root / VOLUME_HUB_FOLDER
 
@@ -139,13 +176,25 @@ class Attachment:
 
     @property
     def tracks(self) -> tuple[str, ...]:
-        """The versions that are there."""
-        return (STABLE,)
+        """The tracks whose versions are here now."""
+        if self._book is None:
+            return (STABLE,)
+        return tuple(dict.fromkeys(one.track for one in self._book.look() if one.track))
 
     @property
     def path(self) -> Path:
-        """The folder of the stable version."""
+        """The folder of the version that the volume was mounted with."""
         return self._model
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the pod is about to end: finish what you have, take no new work, and close."""
+        return self._live is not None and self._live.progress().is_draining
+
+    @property
+    def misses(self) -> int:
+        """Requests that `choose_version` sent to stable because the other version is not here."""
+        return 0 if self._live is None else self._live.misses
 
     @property
     def is_connected(self) -> bool:
@@ -170,136 +219,58 @@ class Attachment:
 
         The same key stays where it is while the weight does, and a growing weight only moves keys
         from stable to the canary. Without a canary it is always `stable`. It says nothing about
-        which versions this process can read: see `tracks`.
+        which versions this process can read: see `choose_version`.
         """
         return choose_track(key, self.cache or "", self._canary_weight())
 
-    def version(self, track: str = STABLE) -> Version:
-        """The version of a track.
+    def choose_version(self, key: str | bytes, among: Collection[str] | None = None) -> Version:
+        """The version that takes the request with this key, as `choose` has it. Never an error.
+
+        Where that version is not here, or not `among` the names of those that the caller has
+        loaded, the request goes to stable, else to any that it has; `misses` counts these.
+        """
+        if self._book is None:
+            return self.version()
+        return self._book.choose(self.choose(key), among)
+
+    def version(self, which: str | None = None) -> Version:
+        """The version of a track or a ModelVersion's name; None: the volume's own.
+
+        It is held until it is closed, or the attachment is. `stable` is the volume's own while no
+        other is: a pod keeps what it began with.
 
         Raises:
-            NoSuchVersionError: the volume shows none.
+            NoSuchVersionError: the volume does not show it.
         """
-        if track not in self.tracks:
-            raise NoSuchVersionError(f"there is no {track!r} here, but {', '.join(self.tracks)}")
-        return Version(track, self._model, self._live)
+        if self._book is None:
+            if which in {None, STABLE}:
+                return Version(self._model, ShownVersion("", "", "", VOLUME_MODEL_FOLDER, STABLE))
+            raise NoSuchVersionError(f"there is no {which!r} in a plain folder, but {STABLE}")
+        found = None if which is None else self._book.find(which)
+        if found is not None:
+            return found
+        shown = self._book.look()
+        if which in {None, STABLE}:
+            return self._book.take(shown[0])
+        here = ", ".join(one.track or one.name for one in shown)
+        raise NoSuchVersionError(f"there is no {which!r} here, but {here}")
+
+    def versions(self) -> Mapping[str, Version]:
+        """All that the volume shows now, its own first, by their ModelVersions' names. Held, too.
+
+        An older agent shows one, without a name.
+        """
+        if self._book is None:
+            own = self.version()
+            return {own.name: own}
+        found: dict[str, Version] = {}
+        for one in self._book.list():
+            found.setdefault(one.name, one)
+        return found
 
     def _canary_weight(self) -> int | None:
         return None if self._live is None else self._live.progress().canary_weight
 
 
-def attach(
-    cache: str | None = None,
-    *,
-    root: str | os.PathLike[str] | None = None,
-    on_miss: OnMiss = "wait",
-    timeout: float | None = None,
-    on_progress: Told | None = None,
-) -> Attachment:
-    """Attach to the volume of this pod.
-
-    Args:
-        cache: the ModelCache that is expected there (`name` or `namespace/name`); None: any.
-        root: where the volume is mounted; None: as injected, else /mnt/models.
-        on_miss: `wait` until the model is complete, or `raise` NotReadyError at once.
-        timeout: seconds to wait; None: for ever.
-        on_progress: called with what the volume says, at each look while waiting.
-
-    Raises:
-        NoVolumeError: nothing of ModelCache is mounted there, or another ModelCache.
-        VolumeRefusedError: the node does not hand the model to this pod.
-        NotReadyError: it is not complete in time.
-    """
-    if (folder := _development_folder(root)) is not None:
-        return attach_folder(folder)
-    live = LiveVolume(find_volume(root, os.environ))
-    deadline = _deadline(on_miss, timeout)
-    try:
-        for progress in watch(live.volume, cache):
-            _judge(progress, deadline, on_progress)
-            live.demand()
-            live.pause(_remaining(deadline))
-        return _attachment(live)
-    except BaseException:
-        live.close()
-        raise
-
-
-async def attach_async(
-    cache: str | None = None,
-    *,
-    root: str | os.PathLike[str] | None = None,
-    on_miss: OnMiss = "wait",
-    timeout: float | None = None,
-    on_progress: Told | None = None,
-) -> Attachment:
-    """As `attach`, for programs with an event loop."""
-    if (folder := _development_folder(root)) is not None:
-        return attach_folder(folder)
-    live = LiveVolume(find_volume(root, os.environ))
-    deadline = _deadline(on_miss, timeout)
-    try:
-        for progress in watch(live.volume, cache):
-            _judge(progress, deadline, on_progress)
-            live.demand()
-            await live.pause_async(_remaining(deadline))
-        return _attachment(live)
-    except BaseException:
-        live.close()
-        raise
-
-
-def attach_folder(path: str | os.PathLike[str]) -> Attachment:
-    """Attach to a plain folder with a model, on a machine without ModelCache: for development.
-
-    Raises:
-        NoVolumeError: there is no such folder.
-    """
-    folder = Path(path)
-    if not folder.is_dir():
-        raise NoVolumeError(f"{folder} is no folder; in a pod, attach() finds {ENV_MODEL_PATH}")
-    return Attachment(folder, None)
-
-
-def _deadline(on_miss: OnMiss, timeout: float | None) -> float | None:
-    if on_miss == "raise":
-        return time.monotonic()
-    return None if timeout is None else time.monotonic() + timeout
-
-
-def _judge(progress: VolumeProgress, deadline: float | None, told: Told | None) -> None:
-    if deadline is not None and time.monotonic() >= deadline:
-        message = f": {progress.message}" if progress.message else ""
-        raise NotReadyError(
-            f"{progress.cache} is not complete on this node: {progress.state} "
-            f"({progress.reason}, {progress.percent} %){message}"
-        )
-    if told is not None:
-        told(progress)
-
-
-def _remaining(deadline: float | None) -> float:
-    return float("inf") if deadline is None else max(0.0, deadline - time.monotonic())
-
-
-def _attachment(live: LiveVolume) -> Attachment:
-    live.demand()
-    return Attachment(live.volume.model, live)
-
-
-def _development_folder(root: str | os.PathLike[str] | None) -> str | None:
-    """The folder that the environment names, unless the caller says where the volume is."""
-    folder = os.environ.get(ENV_DEVELOPMENT_FOLDER)
-    if not folder or root is not None:
-        return None
-    if os.environ.get(ENV_MODEL_PATH):
-        raise ModelCacheError(
-            f"both {ENV_DEVELOPMENT_FOLDER} and {ENV_MODEL_PATH} are set: in a pod, which has a "
-            f"volume, take {ENV_DEVELOPMENT_FOLDER} out of the environment"
-        )
-    warnings.warn(
-        f"{ENV_DEVELOPMENT_FOLDER}={folder}: a plain folder, and no volume of a node",
-        DevelopmentWarning,
-        stacklevel=3,
-    )
-    return folder
+def _make_version(shown: ShownVersion, live: LiveVolume) -> Version:
+    return Version(live.volume.root / shown.folder, shown, live)

@@ -23,6 +23,10 @@ class NoSuchVersionError(ModelCacheError):
     """The volume shows no version under this track."""
 
 
+class DrainUnknownError(ModelCacheError):
+    """The node's agent is of a release that knows no draining."""
+
+
 class LayoutError(ModelCacheError):
     """No weights, or two complete sets of them: the caller has to name the files."""
 

@@ -36,12 +36,17 @@ class LiveVolume:
     def __init__(self, volume: Volume) -> None:
         self.volume = volume
         self.fallbacks = 0
+        self.misses = 0
+        """Requests that could not go to the version that the weight sends them to."""
         self._line: AgentSocket | None = None
         self._pause = _FIRST_PAUSE_SECONDS
         self._retry_at = 0.0
         self._read_at = float("-inf")
         self._read: VolumeProgress | None = None
         self._is_closed = False
+        self.held: frozenset[str] = frozenset()
+        """The uids of versions that this process uses."""
+        self._is_attached = False
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
@@ -81,6 +86,26 @@ class LiveVolume:
         with self._connected() as line:
             if line is not None:
                 line.demand()
+
+    def hold(self, *uids: str) -> None:
+        """Tell the agent, also after it was lost, that this process is attached and uses these."""
+        with self._connected() as line:
+            self._is_attached = True
+            self.held = self.held.union(uids)
+            if line is not None:
+                line.hold(self.held)
+
+    def release(self, uid: str) -> None:
+        """Tell the agent that this process does not use the version any more."""
+        with self._connected() as line:
+            self.held = self.held.difference((uid,))
+            if line is not None:
+                line.hold(self.held)
+
+    def note_miss(self) -> None:
+        """Count one of them."""
+        with self._guard():
+            self.misses += 1
 
     def index(self) -> memoryview | None:
         """The version's index; None if the agent gives none: then the files say the same."""
@@ -145,6 +170,8 @@ class LiveVolume:
     def _connect(self) -> None:
         try:
             self._line = AgentSocket(self.volume.socket)
+            if self._is_attached:
+                self._line.hold(self.held)
         except FileNotFoundError:
             self._wait_longer()
         except (OSError, SocketProtocolError) as error:

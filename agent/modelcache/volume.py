@@ -62,6 +62,18 @@ class Volume:
             raise VolumeRefusedError(f"{found.cache}: {found.reason}: {found.message}")
         return found
 
+    def progress_of(self, cache: str | None) -> VolumeProgress:
+        """The same; None: of whichever ModelCache it is.
+
+        Raises:
+            NoVolumeError: also where the volume is of another ModelCache.
+            VolumeRefusedError: as above.
+        """
+        progress = self.progress()
+        if cache is not None and cache not in {progress.cache, progress.cache.rpartition("/")[2]}:
+            raise NoVolumeError(f"{self.root} shows {progress.cache}, not {cache}")
+        return progress
+
 
 def find_volume(root: str | os.PathLike[str] | None, environment: Mapping[str, str]) -> Volume:
     """The volume at `root`, else where the injected environment says, else at /mnt/models."""
@@ -79,9 +91,7 @@ def watch(volume: Volume, cache: str | None) -> Iterator[VolumeProgress]:
         NoVolumeError: also where the volume is of another ModelCache than `cache`.
     """
     while True:
-        progress = volume.progress()
-        if cache is not None and cache not in {progress.cache, progress.cache.rpartition("/")[2]}:
-            raise NoVolumeError(f"{volume.root} shows {progress.cache}, not {cache}")
+        progress = volume.progress_of(cache)
         if volume.is_ready:
             return
         yield progress

@@ -41,6 +41,7 @@ from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.host.signs import read_signs
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.transfers import Transfers
+from modelcache_agent.volume.companions import Companions
 from modelcache_agent.volume.keeper import VolumeKeeper
 from modelcache_agent.volume.notice import noticing
 from modelcache_agent.wakeup import Wakeup
@@ -157,7 +158,12 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
         FetchEngine(grants, _fetch_config(around.config), fetch_clock, routes=book, gate=gate)
     )
     sockets = VolumeSockets(
-        around.store.layout.pods, thread, tasks, clock, _note_demand(around.store, thread, wakeup)
+        around.store.layout.pods,
+        thread,
+        tasks,
+        clock,
+        _note_demand(around.store, thread, wakeup),
+        wakeup.set,
     )
     metrics = PrometheusMetrics(
         engine.counters,
@@ -218,7 +224,10 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
         wakeup=wakeup,
         clock=clock,
         metrics=metrics,
-        volumes=VolumeKeeper(around.store),
+        volumes=VolumeKeeper(
+            around.store,
+            Companions(around.store, around.config.drain_deadline, clock.monotonic),
+        ),
         host=host,
         find_peer=lambda: None if peers is None else peers.status,
         sockets=sockets,

@@ -47,6 +47,7 @@ class Config:
     disk_high_watermark: int | None
     disk_low_watermark: int | None
     min_residency: float
+    drain_deadline: float
     input_log: int | None
     host_capacity: int
     require_mountpoint: bool
@@ -351,6 +352,13 @@ OPTIONS: Final = (
         "How long a model goes after all others that may go, counted from its arrival.",
         parse_duration,
         "10m",
+    ),
+    Option(
+        "drain-deadline",
+        "How long a version that has left the spec stays in volumes of pods whose processes use "
+        "it.",
+        parse_duration,
+        "1h",
     ),
     Option(
         "input-log",

@@ -16,10 +16,11 @@ from typing import Final
 
 from modelcache_agent.actor import Actor
 from modelcache_agent.decide.actions import EntryView, Plan
+from modelcache_agent.decide.beside import note_uses
 from modelcache_agent.decide.charges import charge
 from modelcache_agent.decide.host_world import HostView
 from modelcache_agent.decide.ledger import Ledger
-from modelcache_agent.decide.planner import make_plan
+from modelcache_agent.decide.planner import carries_only, make_plan
 from modelcache_agent.decide.policies import EvictionPolicy
 from modelcache_agent.decide.report import make_status, strip_foreign_fields
 from modelcache_agent.decide.volumes import (
@@ -190,6 +191,7 @@ class AgentLoop:
         node = self._memory.cache_node
         survey = await self._thread.call(self._store.survey)
         volumes, leftover_bytes = await self._thread.call(self._volumes.look)
+        volumes = note_uses(volumes, self._sockets.uses() if self._sockets is not None else {})
         survey = replace(
             survey, pending_release_bytes=survey.pending_release_bytes + leftover_bytes
         )
@@ -199,7 +201,7 @@ class AgentLoop:
         self._ledger = ledger
         self._memory.pressure = await self._pressure.look(survey.space)
         if node is None:
-            await self._serve(make_wishes(volumes, ()), ())
+            await self._serve(make_wishes(volumes, ()), (), is_unlabelled=False)
             self._metrics.observe((), ledger, survey.free_bytes, len(self._labels()))
             return None
         self._wishes = wishes = make_wishes(volumes, node.spec.caches)
@@ -207,7 +209,8 @@ class AgentLoop:
         self._memory.condemned = plan.condemned
         self._memory.host_condemned = plan.host_condemned
         # Pods first: they wait for links, everything else waits for the network.
-        await self._serve(wishes, plan.entries)
+        is_unlabelled = carries_only(self._memory.node_labels, plan.labels)
+        await self._serve(wishes, plan.entries, is_unlabelled=is_unlabelled)
         await self._actor.act(plan)
         await self._report(node, plan.entries, ledger)
         self._metrics.observe(plan.entries, ledger, survey.free_bytes, len(self._labels()))
@@ -217,15 +220,21 @@ class AgentLoop:
         self._metrics.observe_charges(charge(node.spec, survey.held, books))
         return self._next_turn(plan, wishes)
 
-    async def _serve(self, wishes: Sequence[Wish], views: Sequence[EntryView]) -> None:
+    async def _serve(
+        self, wishes: Sequence[Wish], views: Sequence[EntryView], *, is_unlabelled: bool
+    ) -> None:
         node = self._memory.cache_node
         flights = [fetch.flight for fetch in self._memory.fetches.values()]
         spec = node.spec if node is not None else None
-        shown = await self._thread.call(
-            self._volumes.serve, make_volume_views(wishes, spec, views, flights)
+        served = await self._thread.call(
+            self._volumes.serve,
+            make_volume_views(wishes, spec, views, flights, is_unlabelled=is_unlabelled),
         )
+        if served.has_freed:
+            # What no volume shows any more may leave the disk.
+            self._wakeup.set()
         if self._sockets is not None:
-            await self._sockets.show(shown)
+            await self._sockets.show(served.shown)
 
     async def _decide(self, survey: Survey, ledger: Ledger, wishes: Sequence[Wish]) -> Plan:
         """Which contents are in use is asked where it matters, and now and then."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from modelcache_agent.decide.actions import Action
+from modelcache_agent.decide.beside import find_shown_beside
 from modelcache_agent.decide.faults import Fault, make_fault
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.decide.pauses import Pause
@@ -165,6 +166,7 @@ def make_world(  # noqa: PLR0913 - what was seen, and the settings that judge it
         node_labels=memory.node_labels,
         mounted=find_mounted(wishes),
         attached=find_attached(wishes),
+        beside=find_shown_beside(wish.volume for wish in wishes),
         max_models=max_models,
         checkups=survey.checkups,
         scrub_interval=scrub_interval,

@@ -126,6 +126,7 @@ KUBELET_EPHEMERAL: Final = "csi.storage.k8s.io/ephemeral"
 # What a pod sees in its volume. Written by the node's agent.
 VOLUME_MODEL_FOLDER: Final = "model"
 VOLUME_HUB_FOLDER: Final = "hub"
+VOLUME_VERSIONS_FOLDER: Final = "versions"
 VOLUME_STATUS_FILE: Final = "status.json"
 VOLUME_SOCKET: Final = "agent.sock"
 

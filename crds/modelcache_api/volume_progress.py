@@ -19,11 +19,31 @@ _MINUTE: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
+class ShownVersion:
+    """A version whose files lie in the volume, below `folder`.
+
+    `name` is its ModelVersion's, empty where the agent does not know it. `track` is its part in the
+    ModelCache now, empty once it has left the spec. `is_leaving`: its folder goes as soon as no
+    process uses it.
+    """
+
+    name: str
+    uid: str
+    digest: str
+    folder: str
+    track: str = ""
+    size_bytes: int = 0
+    is_leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class VolumeProgress:
     """`size_bytes` is 0 while it is not known; `reason` is one CamelCase word.
 
     `version_uid` and `content_digest` name what the volume shows, empty before it does.
     `canary_weight` is the canary's share of the traffic in percent, None while there is none.
+    `versions` are all whose files are there, the volume's own first. `is_draining`: the pod takes
+    no new work; said on the socket alone.
     """
 
     cache: str
@@ -35,6 +55,8 @@ class VolumeProgress:
     version_uid: str = ""
     content_digest: str = ""
     canary_weight: int | None = None
+    versions: tuple[ShownVersion, ...] = ()
+    is_draining: bool = False
 
 
 def encode_progress(progress: VolumeProgress) -> bytes:
@@ -54,6 +76,8 @@ def progress_document(progress: VolumeProgress) -> dict[str, Any]:
         "versionUid": progress.version_uid,
         "contentDigest": progress.content_digest,
         "canaryWeight": progress.canary_weight,
+        "versions": [_version_document(version) for version in progress.versions],
+        "isDraining": progress.is_draining,
     }
 
 
@@ -78,9 +102,35 @@ def read_progress(fields: Any) -> VolumeProgress | None:
             version_uid=str(fields.get("versionUid", "")),
             content_digest=str(fields.get("contentDigest", "")),
             canary_weight=_percent(fields.get("canaryWeight")),
+            versions=tuple(_read_version(one) for one in fields.get("versions", ())),
+            is_draining=bool(fields.get("isDraining", False)),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
+
+
+def _version_document(version: ShownVersion) -> dict[str, Any]:
+    return {
+        "name": version.name,
+        "uid": version.uid,
+        "digest": version.digest,
+        "folder": version.folder,
+        "track": version.track,
+        "sizeBytes": version.size_bytes,
+        "isLeaving": version.is_leaving,
+    }
+
+
+def _read_version(fields: Any) -> ShownVersion:
+    return ShownVersion(
+        name=str(fields["name"]),
+        uid=str(fields["uid"]),
+        digest=str(fields["digest"]),
+        folder=str(fields["folder"]),
+        track=str(fields["track"]),
+        size_bytes=int(fields["sizeBytes"]),
+        is_leaving=bool(fields["isLeaving"]),
+    )
 
 
 def _percent(value: Any) -> int | None:

@@ -13,6 +13,10 @@ A message may state `descriptors`: so many travel with its frame (SCM_RIGHTS).
                               <-     done {id}
     index {id}                ->
                               <-     index {id, sizeBytes, descriptors: 1}
+    hold {id, pid, versions}  ->     in place of what was held before; ends with the connection
+                              <-     done {id}
+    drain {id}                ->     the pod takes no new work while this connection lasts
+                              <-     holders {id, holders: [{pid, versions}]}     and at each change
     (anything)                ->
                               <-     refused {id, reason, message}
 """
@@ -25,6 +29,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeGuard
 
 from modelcache_api.names import SocketReason
+from modelcache_api.volume_holders import BadHolderError, Holder, holder_document, read_holder
 from modelcache_api.volume_progress import (
     MAX_PROGRESS_BYTES,
     VolumeProgress,
@@ -45,7 +50,7 @@ _MOST_VERSIONS: Final = 16
 _HIGHEST_ID: Final = 2**31 - 1
 _MOST_WORDS: Final = 512
 
-RequestType = Literal["demand", "index"]
+RequestType = Literal["demand", "index", "hold", "drain"]
 
 
 class SocketProtocolError(Exception):
@@ -67,10 +72,14 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`demand`: the content is wanted now. `index`: the headers of its files, as a descriptor."""
+    """`demand`: the content is wanted now. `index`: the headers of its files, as a descriptor.
+
+    `hold`: who asks uses these versions from now on. `drain`: the pod takes no new work.
+    """
 
     type: RequestType
     id: int
+    holder: Holder | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A demand was heard."""
+    """A demand, or what is held, was heard."""
 
     id: int
 
@@ -103,6 +112,14 @@ class IndexReady:
 
 
 @dataclass(frozen=True, slots=True)
+class Holders:
+    """The processes of the pod that are attached, for who drains it."""
+
+    id: int
+    holders: tuple[Holder, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """Why not. Without an id the agent closes the connection."""
 
@@ -111,7 +128,7 @@ class Refused:
     id: int | None = None
 
 
-Message = Welcome | State | Done | IndexReady | Refused
+Message = Welcome | State | Done | IndexReady | Holders | Refused
 
 
 class FrameBuffer:
@@ -165,7 +182,8 @@ def encode_hello(versions: Sequence[int] = PROTOCOL_VERSIONS) -> bytes:
 
 def encode_request(request: Request) -> bytes:
     """A client's frame."""
-    return encode_frame({"type": request.type, "id": request.id})
+    more = {} if request.holder is None else holder_document(request.holder)
+    return encode_frame({"type": request.type, "id": request.id, **more})
 
 
 def encode_message(message: Message) -> bytes:
@@ -181,6 +199,9 @@ def encode_message(message: Message) -> bytes:
             return encode_frame(
                 {"type": "index", "id": request_id, "sizeBytes": size, "descriptors": 1}
             )
+        case Holders(request_id, holders):
+            rows = [holder_document(holder) for holder in holders]
+            return encode_frame({"type": "holders", "id": request_id, "holders": rows})
         case Refused(reason, text, request_id):
             words = {"reason": reason, "message": text[:_MOST_WORDS], "id": request_id}
             return encode_frame({"type": "refused", **words})
@@ -236,8 +257,10 @@ def parse_request(body: bytes) -> Request:
             SocketReason.MALFORMED_MESSAGE, f"`id` must be a whole number from 0 to {_HIGHEST_ID}"
         )
     match document["type"]:
-        case "demand" | "index" as kind:
+        case "demand" | "index" | "drain" as kind:
             return Request(kind, request_id)
+        case "hold":
+            return Request("hold", request_id, _read_held(document, request_id))
     raise SocketProtocolError(
         SocketReason.UNKNOWN_MESSAGE, "this node's agent knows no such request", request_id
     )
@@ -270,15 +293,29 @@ def _read_message(document: Mapping[str, Any]) -> Message | None:
             if progress is None:
                 raise ValueError("no progress")
             return State(progress)
-        case "done":
-            return Done(_count(document["id"]))
-        case "index":
-            return IndexReady(_count(document["id"]), _count(document["sizeBytes"]))
+        case "done" | "index" | "holders":
+            return _read_answer(document, _count(document["id"]))
         case "refused":
             given = document["id"]
             number = None if given is None else _count(given)
             return Refused(str(document["reason"]), str(document["message"]), number)
     return None
+
+
+def _read_answer(document: Mapping[str, Any], request_id: int) -> Message:
+    match document["type"]:
+        case "index":
+            return IndexReady(request_id, _count(document["sizeBytes"]))
+        case "holders":
+            return Holders(request_id, tuple(read_holder(row) for row in document["holders"]))
+    return Done(request_id)
+
+
+def _read_held(document: Mapping[str, Any], request_id: int) -> Holder:
+    try:
+        return read_holder(document)
+    except BadHolderError as error:
+        raise SocketProtocolError(SocketReason.MALFORMED_MESSAGE, str(error), request_id) from None
 
 
 def _parse(body: bytes) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from modelcache_operator.decide.rollout import (
     RolloutFacts,
     RolloutVerdict,
     Trouble,
+    deadline_seconds,
     decide_rollout,
     has_ended,
     hold_seconds,
@@ -95,6 +96,7 @@ class Roller:
                 books,
                 is_new=known is not None and beside.version not in known,
                 remaining_seconds=remaining[beside.version],
+                drain_seconds=deadline_seconds(cache.spec),
             )
             if copies.nodes:
                 held.append(Beside(beside.version, copies.nodes, copies.evictable))
@@ -176,8 +178,9 @@ class Roller:
         return tuple(rows)
 
     def look_again(self, cache: ModelCacheView, one: Assignment) -> float | None:
-        """Seconds until the next hold may end."""
-        left = (self._remaining(cache, beside.version) for beside in one.held)
+        """Seconds until the next hold may end, or the wait for pods that still use it."""
+        ends = [self._remaining(cache, beside.version) for beside in one.held]
+        left = [*ends, *(seconds + deadline_seconds(cache.spec) for seconds in ends)]
         return min((seconds for seconds in left if seconds > 0), default=None)
 
     def _remaining(self, cache: ModelCacheView, version: Uid) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -39,6 +41,26 @@ def test_a_complete_model_is_attached_at_once_by_either_of_its_names(volume):
         assert (found.cache, found.path) == ("search/minilm", volume / "model")
     assert found.version("stable").path == volume / "model"
     assert found.hub_cache == volume / "hub"
+
+
+def test_the_word_that_follows_the_folder_is_waited_for(volume):
+    """The agent shows the model first, and says which version it is a moment later."""
+    (volume / "model").mkdir()
+    telling = threading.Timer(0.3, tell, (volume, replace(READY, version_uid="v1")))
+    telling.start()
+    assert modelcache.attach(root=volume, on_miss="raise").version().uid == "v1"
+    telling.join()
+
+
+def test_an_attachment_that_nobody_has_any_more_hangs_up_without_a_collection(volume):
+    """The agent waits for processes that are attached, and a collection may be long in coming."""
+    finish(volume)
+    gone = []
+    attachment = modelcache.attach(root=volume, on_miss="raise")
+    weakref.finalize(attachment.version(), gone.append, "version")
+    weakref.finalize(attachment, gone.append, "attachment")
+    del attachment
+    assert gone == ["attachment", "version"]
 
 
 def test_the_injected_environment_says_where_the_volume_is(volume, monkeypatch):

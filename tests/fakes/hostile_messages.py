@@ -10,9 +10,12 @@ GOOD = (
     {"type": "hello", "versions": [1]},
     {"type": "demand", "id": 1},
     {"type": "index", "id": 2},
+    {"type": "hold", "id": 3, "pid": 7, "versions": ["v1"]},
+    {"type": "drain", "id": 4},
     {"type": "welcome", "version": 1},
     {"type": "done", "id": 1},
     {"type": "index", "id": 1, "sizeBytes": 10, "descriptors": 1},
+    {"type": "holders", "id": 4, "holders": [{"pid": 7, "versions": ["m-v1"]}]},
     {"type": "refused", "id": None, "reason": "TooSlow", "message": "m"},
     {
         "type": "state",
@@ -24,6 +27,18 @@ GOOD = (
             "percent": 100,
             "sizeBytes": 1,
             "canaryWeight": 3,
+            "versions": [
+                {
+                    "name": "m-v1",
+                    "uid": "v1",
+                    "digest": "sha256:1",
+                    "folder": "model",
+                    "track": "stable",
+                    "sizeBytes": 1,
+                    "isLeaving": False,
+                }
+            ],
+            "isDraining": False,
         },
     },
 )

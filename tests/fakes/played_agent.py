@@ -35,6 +35,8 @@ class PlayedAgent:
     objects: RangeServer
     entries: list[dict[str, Any]] = field(default_factory=list)
     caches: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)
+    """Of all ModelCaches: the canary, its weight, what is held."""
     process: subprocess.Popen | None = None
 
     def prepare(self) -> None:
@@ -62,6 +64,7 @@ class PlayedAgent:
                                 "namespace": key.split("/")[0],
                                 "name": key.split("/")[1],
                                 "stableUid": uid,
+                                **self.parts,
                             }
                             for key, uid in self.caches.items()
                         ],
@@ -79,6 +82,7 @@ class PlayedAgent:
         self.entries.append(
             {
                 "uid": uid,
+                "name": uid,
                 "sourceDigest": version.source.digest,
                 "sizeBytes": version.source.size_bytes,
             }

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fakes.played_kubelet import Pod
+from fakes.volume_world import PlayedPods, PodVolume
 from fakes.world import API, World
+from modelcache_testbed.bucket import hash_tree
 from modelcache_testbed.kube_api import find_condition
 
 pytestmark = pytest.mark.cluster
@@ -53,8 +57,17 @@ def held_on(world: World, team: str, name: str) -> set[str]:
     }
 
 
+def add_volume_of_canary(world: World, team: str, folder: Path) -> PodVolume:
+    """A pod's volume on the first node, by the driver's code without its mount."""
+    pods = PlayedPods(world.system.store_of(world.nodes[0]), folder / "kubelet")
+    track = {"modelcache.io/track": "canary"}
+    volume = pods.add(Pod(namespace=team, cache="m", attributes=track))
+    world.wait(lambda: volume.is_ready, "the canary's pod")
+    return volume
+
+
 def test_C45_canary_steps_rollback_promotion_and_the_end_of_the_hold(
-    world: World, team: str
+    world: World, team: str, tmp_path: Path
 ) -> None:
     """Going up, back and over reads nothing once both versions are there; leaders are killed."""
     both = set(world.nodes)
@@ -69,6 +82,9 @@ def test_C45_canary_steps_rollback_promotion_and_the_end_of_the_hold(
     assert world.warm_nodes(team, "m-v1") == both
     trees = {node: world.trees(node) for node in world.nodes}
     assert {len(found) for found in trees.values()} == {2}
+    beside = add_volume_of_canary(world, team, tmp_path).folder.version("m-v1")
+    world.wait(beside.is_dir, "stable beside the canary in one volume")
+    assert hash_tree(beside) in trees[world.nodes[0]].values()
 
     operator = world.system.operators["operator-0"]
     world.store.stop()
@@ -93,6 +109,7 @@ def test_C45_canary_steps_rollback_promotion_and_the_end_of_the_hold(
         wish(world, team, stable={"modelVersion": "m-v2"}, rollout={"holdFor": "10s"})
         world.wait_ready(team, "m", copies=2)
         assert {node: world.trees(node) for node in world.nodes} == trees
+        assert beside.is_dir(), "what is held is shown, for going back"
     finally:
         world.store.start()
 
@@ -101,5 +118,6 @@ def test_C45_canary_steps_rollback_promotion_and_the_end_of_the_hold(
         lambda: {len(world.trees(node)) for node in world.nodes} == {1}, "V1 off the disks", 60
     )
     assert world.warm_nodes(team, "m-v2") == both
+    assert not beside.parent.exists(), "the end of the hold takes it out of the volume, too"
     told = world.cluster.kubectl("get", "events", "-n", team, "-o", "jsonpath={.items[*].reason}")
     assert {"WeightReached", "Held", "HoldEnded"} <= set(told.split())

@@ -13,6 +13,7 @@ from fakes.played_kubelet import Pod
 from fakes.store_world import opened, publish
 from fakes.volume_world import PlayedPods
 from modelcache_agent.decide.volumes import Filling, VolumeView
+from modelcache_agent.volume.companions import Companions
 from modelcache_agent.volume.keeper import VolumeKeeper
 from modelcache_api.names import Reason, VolumeState
 
@@ -73,7 +74,7 @@ def test_a_volume_counts_as_one_attach_and_as_one_at_least_while_its_pod_lives(t
         digest = publish(store)
         pods = PlayedPods(store.layout.root, tmp_path / "kubelet")
         pods.add(Pod())
-        keeper = VolumeKeeper(store)
+        keeper = VolumeKeeper(store, Companions(store, 0.0, lambda: now[0]))
         ((volume,), _) = keeper.look()
         filling = Filling("v1", digest, None)
         keeper.serve(

@@ -26,7 +26,7 @@ def root(tmp_path):
 
 
 def filling_of(digest, model="org/name") -> Filling:
-    return Filling("v1", digest, make_hub_layout(model, digest))
+    return Filling("v1", digest, make_hub_layout(model, digest), "m-v1")
 
 
 def folder_in(store, tmp_path):
@@ -44,7 +44,7 @@ def test_the_model_is_there_by_its_files_and_as_the_hub_keeps_it(root, tmp_path)
         fill(folder, filling_of(digest), store.catalog.get(digest), store.blobs)
     assert read_tree(folder.model) == read_tree(snapshot_of(folder)) == BODIES
     assert snapshot_of(folder).name == digest.removeprefix("sha256:")[:40]
-    assert json.loads(folder.bound.read_bytes()) == {"uid": "v1", "digest": digest}
+    assert json.loads(folder.bound.read_bytes()) == {"uid": "v1", "digest": digest, "name": "m-v1"}
     assert not folder.building.exists()
     for path in folder.content.rglob("*"):
         mode = stat.S_IMODE(path.stat().st_mode)

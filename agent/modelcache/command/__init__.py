@@ -1,1 +1,1 @@
-"""`modelcache attach|index|wait|bench`: the model of this pod, for people and scripts."""
+"""`modelcache attach|index|wait|drain|bench`: the model of this pod, for people and scripts."""

@@ -1,12 +1,13 @@
 """`modelcache --help`.
 
-Exit codes: 0 done, 1 the model is not complete in time, 2 there is no such volume or version, or
-the command is wrong, 3 the volume is refused, 4 a file is damaged.
+Exit codes: 0 done, 1 the model is not complete or the pod not drained in time, 2 there is no such
+volume or version, or the command is wrong, 3 the volume is refused, 4 a file is damaged.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
@@ -14,16 +15,20 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TextIO
 
-from modelcache.attachment import Attachment, attach, attach_folder
+from modelcache.attaching import attach, attach_folder
+from modelcache.attachment import Attachment
 from modelcache.command.bench import measure
 from modelcache.command.output import Table, write
+from modelcache.draining import drain
 from modelcache.errors import (
     BadFileError,
     ModelCacheError,
     NotReadyError,
     VolumeRefusedError,
 )
+from modelcache.volume import find_volume
 from modelcache_api.quantities import format_bytes
+from modelcache_api.volume_holders import describe_holders
 from modelcache_api.volume_progress import (
     VolumeProgress,
     describe_progress,
@@ -39,6 +44,8 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
 _SECONDS: Final = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 # A log that says nothing looks hung.
 _REMIND_SECONDS: Final = 30.0
+# Pods get 30 s to end, unless they say otherwise; the rest is for what comes after.
+_DRAIN_SECONDS: Final = 25.0
 _SETTLING_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.05
 
@@ -165,6 +172,25 @@ def _bench(given: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
+def _drain(given: argparse.Namespace) -> int:
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(format_progress_line(time.monotonic() - began, text), flush=True)
+
+    volume = find_volume(given.volume, os.environ)
+    volume.progress_of(given.cache)
+    attached = drain(volume, given.timeout, say)
+    if attached is None:
+        say("given up: the node's agent did not say who is attached")
+    elif attached:
+        say(f"given up: still attached is {describe_holders(attached)}")
+    else:
+        say("drained: no process is attached")
+        return EXIT_DONE
+    return EXIT_NOT_READY
+
+
 def _open(given: argparse.Namespace) -> Attachment:
     """What is complete now: only `wait` waits."""
     if given.path is not None:
@@ -199,6 +225,15 @@ def _parser() -> argparse.ArgumentParser:
     index = add("index", "Print where each tensor lies.", _index)
     waiting = add("wait", "Wait until the model is complete.", _wait)
     waiting.add_argument("--timeout", type=_duration, help="e.g. 30m; default: for ever")
+    draining = add(
+        "drain", "Tell the pod's processes to take no new work, and wait for them.", _drain
+    )
+    draining.add_argument(
+        "--timeout",
+        type=_duration,
+        default=_DRAIN_SECONDS,
+        help=f"how long to wait; default: {_DRAIN_SECONDS:.0f}s",
+    )
     bench = add("bench", "Read the weights by path and by library, and compare.", _bench)
     bench.add_argument("--rounds", type=_rounds, default=3, help="rounds, the best counts")
     for command in (attached, index, bench):

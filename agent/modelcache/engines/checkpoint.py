@@ -8,7 +8,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from modelcache.attachment import Version, attach, attach_folder
+from modelcache.attaching import attach, attach_folder
+from modelcache.attachment import Version
 from modelcache.errors import LayoutError, NoVolumeError
 from modelcache.volume import find_volume
 from modelcache.weights import Weights

@@ -220,6 +220,9 @@ def _collect_sockets(found: SocketCounters) -> Iterator[Metric]:
     connections = _gauge("socket_connections", "Processes of pods on their volumes' sockets.")
     connections.add_metric([], found.connections)
     yield connections
+    attached = _gauge("socket_attached", "Those of them that hold versions, or may do so.")
+    attached.add_metric([], found.attached)
+    yield attached
     index = _gauge("socket_index_bytes", "Memory of the indexes that are kept for them.")
     index.add_metric([], found.index_bytes)
     yield index

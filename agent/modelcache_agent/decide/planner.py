@@ -88,7 +88,7 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
         *(PauseFetch(uid) for uid in draft.paused),
         *_labels_to_set(world, labels, host),
         *host.demotions,
-        *(removals if _carries_only(world.node_labels, labels) else ()),
+        *(removals if carries_only(world.node_labels, labels) else ()),
         *_partials_to_drop(world, matches),
         *write_through_memory(draft.actions, world, host),
         *host.promotions,
@@ -125,8 +125,8 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
 
 
 def _find_gone(world: World, matches: Mapping[str, Match]) -> frozenset[str]:
-    """Contents that no entry names and no live pod's volume shows."""
-    kept = {match.held.digest for match in matches.values()} | world.mounted
+    """Contents that no entry names and no live pod's volume shows, not even beside its own."""
+    kept = {match.held.digest for match in matches.values()} | world.mounted | world.beside
     return frozenset(held.digest for held in world.held if held.digest not in kept)
 
 
@@ -158,7 +158,7 @@ def _survey(
     )
 
 
-def _carries_only(node_labels: frozenset[str] | None, labels: frozenset[str]) -> bool:
+def carries_only(node_labels: frozenset[str] | None, labels: frozenset[str]) -> bool:
     """True once the Node is known to carry none but wanted labels."""
     return node_labels is not None and node_labels <= labels
 

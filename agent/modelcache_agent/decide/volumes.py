@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from modelcache_agent.decide.beside import (
+    NO_CHANGE,
+    Beside,
+    BesidePlan,
+    NodeFacts,
+    list_versions,
+    plan_beside,
+)
 from modelcache_agent.decide.hub_layout import HubLayout, make_hub_layout
 from modelcache_api.conditions import truncate
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_NAME_LENGTH
-from modelcache_api.names import EntryState, Reason, Track, VolumeState
+from modelcache_api.names import VOLUME_MODEL_FOLDER, EntryState, Reason, Track, VolumeState
 from modelcache_api.v1alpha1.cache_node import CacheKey
+from modelcache_api.volume_progress import ShownVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +47,9 @@ class Volume:
 
     `namespace` is what the kubelet stated; `asked`, `claimed_namespace` and `track` are the pod's
     words.
-    `bound_uid` and `bound_digest` name the content that it shows or was about to show.
+    `bound_uid` and `bound_digest` name the content that it shows or was about to show, its own.
+    `beside` are the further versions that it shows, `used` those of them, by uid, that processes of
+    the pod say they use.
     """
 
     key: str
@@ -47,7 +59,10 @@ class Volume:
     track: str = ""
     bound_uid: str | None = None
     bound_digest: ContentDigest | None = None
+    bound_name: str = ""
     is_filled: bool = False
+    beside: tuple[Beside, ...] = ()
+    used: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +82,7 @@ class Filling:
     uid: str
     digest: ContentDigest
     hub: HubLayout | None
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +90,8 @@ class VolumeView:
     """What is true of one volume now. With a `filling` it can be made ready at once.
 
     `uid` and `digest` name what it shows; `canary_weight` is in percent, None without a canary.
+    `beside` says what changes beside that; `versions` tells of all that it may show then.
+    `is_list_known` is False before the operator's list of models for this node is.
     """
 
     key: str
@@ -87,6 +105,9 @@ class VolumeView:
     uid: str = ""
     digest: str = ""
     canary_weight: int | None = None
+    beside: BesidePlan = NO_CHANGE
+    versions: tuple[ShownVersion, ...] = ()
+    is_list_known: bool = True
 
 
 def make_wishes(volumes: Iterable[Volume], caches: Iterable[CacheRef]) -> tuple[Wish, ...]:
@@ -100,9 +121,10 @@ def make_wishes(volumes: Iterable[Volume], caches: Iterable[CacheRef]) -> tuple[
 
 
 def find_mounted(wishes: Iterable[Wish]) -> frozenset[str]:
-    """Contents that must stay on the disk while their pods live."""
-    digests = (wish.volume.bound_digest for wish in wishes)
-    return frozenset(digest for digest in digests if digest is not None)
+    """Contents that must stay on the disk: pods' own, and what their processes use beside."""
+    volumes = [wish.volume for wish in wishes]
+    own = {volume.bound_digest for volume in volumes if volume.bound_digest is not None}
+    return frozenset(own | {one.digest for v in volumes for one in v.beside if one.uid in v.used})
 
 
 def find_attached(wishes: Iterable[Wish]) -> frozenset[str]:
@@ -111,12 +133,10 @@ def find_attached(wishes: Iterable[Wish]) -> frozenset[str]:
 
 
 def count_mounts(wishes: Iterable[Wish]) -> Mapping[str, int]:
-    """By ModelVersion's uid: volumes that show it or wait for it."""
-    counts: dict[str, int] = {}
-    for wish in wishes:
-        if wish.uid is not None:
-            counts[wish.uid] = counts.get(wish.uid, 0) + 1
-    return counts
+    """By ModelVersion's uid: volumes that have it for their own, or whose processes use it."""
+    return Counter(
+        uid for wish in wishes for uid in {wish.uid, *wish.volume.used} if uid is not None
+    )
 
 
 def list_demands(wishes: Iterable[Wish]) -> tuple[CacheKey, ...]:
@@ -135,33 +155,54 @@ def make_volume_views(
     spec: CacheNodeSpec | None,
     views: Sequence[EntryView],
     flights: Iterable[Flight],
+    *,
+    is_unlabelled: bool = False,
 ) -> tuple[VolumeView, ...]:
-    """The state of each volume. Without a spec nothing can be said of those that show nothing."""
+    """The state of each volume. Without a spec nothing can be said of those that show nothing.
+
+    `is_unlabelled`: the Node is known to carry no label but those that are wanted.
+    """
     entries = {entry.uid: entry for entry in spec.entries} if spec is not None else {}
-    weights = _canary_weights(spec.caches if spec is not None else ())
-    views_by_uid = {view.uid: view for view in views}
+    refs = {(ref.namespace, ref.name): ref for ref in spec.caches} if spec is not None else {}
+    facts = NodeFacts(entries, {view.uid: view for view in views}, is_unlabelled, spec is not None)
     flights_by_uid = {flight.uid: flight for flight in flights}
     return tuple(
-        replace(
+        _show_others(
+            wish,
             _view(
                 wish,
                 entries.get(wish.uid or ""),
-                views_by_uid.get(wish.uid or ""),
+                facts.views.get(wish.uid or ""),
                 flights_by_uid.get(wish.uid or ""),
                 is_spec_known=spec is not None,
             ),
-            canary_weight=weights.get(wish.cache) if wish.cache is not None else None,
+            refs.get((wish.cache.namespace, wish.cache.name)) if wish.cache is not None else None,
+            facts,
         )
         for wish in wishes
     )
 
 
-def _canary_weights(caches: Iterable[CacheRef]) -> Mapping[CacheKey, int]:
-    return {
-        CacheKey(namespace=cache.namespace, name=cache.name): cache.canary_weight
-        for cache in caches
-        if cache.canary_uid is not None
-    }
+def _show_others(
+    wish: Wish, view: VolumeView, ref: CacheRef | None, facts: NodeFacts
+) -> VolumeView:
+    """With the weight in force, and with the further versions once the own one is there."""
+    weight = None if ref is None or ref.canary_uid is None else ref.canary_weight
+    view = replace(view, canary_weight=weight, is_list_known=facts.is_list_known)
+    uid, digest, name = view.uid, view.digest, wish.volume.bound_name
+    if view.filling is not None:
+        uid, digest, name = view.filling.uid, view.filling.digest, view.filling.name
+    if not uid:
+        return view
+    if not name and (entry := facts.entries.get(uid)) is not None:
+        name = entry.name or ""
+    plan = plan_beside(wish.volume, uid, ref, facts)
+    own = ShownVersion(name, uid, digest, VOLUME_MODEL_FOLDER)
+    return replace(
+        view,
+        beside=plan,
+        versions=list_versions(own, (*plan.present, *plan.show), ref, facts),
+    )
 
 
 def _make_wish(volume: Volume, known: Mapping[tuple[str, str], CacheRef]) -> Wish:
@@ -233,7 +274,7 @@ def _view(
     filling = None
     if view.state is EntryState.CACHED and view.digest is not None and not view.holds_back:
         hub = make_hub_layout(entry.model, view.digest, entry.revision)
-        filling = Filling(entry.uid, view.digest, hub)
+        filling = Filling(entry.uid, view.digest, hub, entry.name or "")
     return VolumeView(
         key=volume.key,
         cache=label,

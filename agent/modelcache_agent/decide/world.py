@@ -87,7 +87,8 @@ class World:
     `condemned` are the victims of the previous plan: they stay first in line, so that labels do
     not flap. `in_use` holds contents that a process has open or mapped; None: nobody looked yet.
     `flights` are in the order in which they began. `mounted` holds contents that a live pod's
-    volume shows, `attached` the uids of versions that one waits for. `scrub_interval` is in
+    volume has for its own or its processes use, `beside` what volumes show besides, `attached` the
+    uids of versions that one waits for. `scrub_interval` is in
     seconds; None: files are not read again without a cause. `pressure` is that of the file system,
     `kept_free_bytes` what newcomers leave free of it. `fresh` came less than the minimum residency
     ago. `host` None: the tier is off. `unix_now` is now by the clock that `last_used` goes by.
@@ -115,3 +116,4 @@ class World:
     fresh: frozenset[str] = frozenset()
     host: HostView | None = None
     unix_now: float = 0.0
+    beside: frozenset[str] = frozenset()

@@ -16,11 +16,13 @@ from modelcache_agent.decide.socket_rules import (
 from modelcache_agent.socket.counters import SocketCounters
 from modelcache_agent.socket.indexes import SealedIndex
 from modelcache_api.names import SocketReason
+from modelcache_api.volume_holders import Holder
 from modelcache_api.volume_progress import VolumeProgress
 from modelcache_api.volume_socket import (
     MAX_REQUEST_BYTES,
     Done,
     FrameBuffer,
+    Holders,
     IndexReady,
     Message,
     Refused,
@@ -49,6 +51,19 @@ class Pod(Protocol):
         """A process wants the content now."""
         ...
 
+    def note_hold(self, connection: Connection, holder: Holder) -> None:
+        """A process uses these versions from now on."""
+        ...
+
+    def begin_draining(self, connection: Connection) -> None:
+        """The pod takes no new work while the connection lasts."""
+        ...
+
+    @property
+    def holders(self) -> tuple[Holder, ...]:
+        """The processes that are attached."""
+        ...
+
     async def index(self) -> SealedIndex:
         """The index of what is shown. Raises SocketProtocolError."""
         ...
@@ -68,9 +83,10 @@ class Connection:
         self._buffer = FrameBuffer(MAX_REQUEST_BYTES)
         self._news = asyncio.Event()
         self._sending = asyncio.Lock()
+        self._drain_id: int | None = None
 
     def tell(self) -> None:
-        """The pod's progress has changed."""
+        """The pod's progress, or who is attached, has changed."""
         self._news.set()
 
     async def serve(self) -> None:
@@ -99,12 +115,16 @@ class Connection:
     async def _push(self) -> None:
         """What is newest. Changes that come faster than the client reads become one."""
         told: VolumeProgress | None = None
+        told_holders: tuple[Holder, ...] | None = None
         while True:
             await self._news.wait()
             self._news.clear()
             if self._pod.progress != told:
                 told = self._pod.progress
                 await self._send(State(told))
+            if self._drain_id is not None and self._pod.holders != told_holders:
+                told_holders = self._pod.holders
+                await self._send(Holders(self._drain_id, told_holders))
 
     async def _answer(self) -> None:
         while True:
@@ -119,8 +139,15 @@ class Connection:
             await asyncio.sleep(REQUEST_PAUSE_SECONDS)
 
     async def _carry_out(self, request: Request) -> None:
-        if request.type == "demand":
-            self._pod.note_demand()
+        if request.type == "drain":
+            self._drain_id = request.id
+            self._pod.begin_draining(self)
+            return
+        if request.type in {"demand", "hold"}:
+            if request.holder is None:
+                self._pod.note_demand()
+            else:
+                self._pod.note_hold(self, request.holder)
             await self._send(Done(request.id))
             return
         try:

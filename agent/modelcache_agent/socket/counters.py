@@ -10,9 +10,10 @@ from modelcache_api.names import SocketReason
 
 @dataclass(slots=True)
 class SocketCounters:
-    """`connections` and `index_bytes` are those of now, everything else since the start."""
+    """`connections`, `attached` and `index_bytes` are those of now, all else since the start."""
 
     connections: int = 0
+    attached: int = 0
     accepted: int = 0
     demands: int = 0
     indexes: int = 0

@@ -7,7 +7,6 @@ import errno
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +19,14 @@ from modelcache_agent.decide.socket_rules import (
 from modelcache_agent.ports.clock import Clock
 from modelcache_agent.socket.connection import Connection, send_now, until_readable
 from modelcache_agent.socket.counters import SocketCounters
-from modelcache_agent.socket.indexes import Indexes, SealedIndex
+from modelcache_agent.socket.door import Door
+from modelcache_agent.socket.indexes import Indexes
 from modelcache_agent.socket.listening import open_listener
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.volume.folders import VolumeFolder
 from modelcache_api.names import SocketReason, VolumeState
 from modelcache_api.volume_progress import VolumeProgress
-from modelcache_api.volume_socket import Refused, SocketProtocolError
+from modelcache_api.volume_socket import Refused
 
 _log = logging.getLogger(__name__)
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
@@ -36,43 +36,11 @@ _AFTER_ERROR_SECONDS: Final = 1.0
 Demanded = Callable[[VolumeProgress], Awaitable[None]]
 
 
-@dataclass(slots=True)
-class _Door:
-    """One volume's socket: the `Pod` of its connections."""
-
-    folder: VolumeFolder
-    listener: socket.socket
-    progress: VolumeProgress
-    sockets: VolumeSockets
-    connections: set[Connection] = field(default_factory=set)
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    demanded_at: float | None = None
-
-    def show(self, progress: VolumeProgress) -> None:
-        """Tell everybody who is connected, if it is news."""
-        if progress != self.progress:
-            self.progress = progress
-            for connection in self.connections:
-                connection.tell()
-
-    def note_demand(self) -> None:
-        """A process wants the content now."""
-        self.sockets.note_demand(self)
-
-    async def index(self) -> SealedIndex:
-        """The index of what is shown."""
-        progress = self.progress
-        if progress.state is not VolumeState.READY or not progress.content_digest:
-            raise SocketProtocolError(
-                SocketReason.NOT_COMPLETE, "the volume shows no content yet: wait for it"
-            )
-        return await self.sockets.indexes.get(progress.content_digest, self.folder.model)
-
-
 class VolumeSockets:
     """Opens, serves and closes. A volume that is refused has no socket: there is nothing to say.
 
-    `on_demand` is called with what a volume shows, once a minute at most for each.
+    `on_demand` is called with what a volume shows, once a minute at most for each; `on_use` when
+    the processes of a pod use other versions than before.
     """
 
     def __init__(
@@ -82,13 +50,15 @@ class VolumeSockets:
         tasks: BackgroundTasks,
         clock: Clock,
         on_demand: Demanded,
+        on_use: Callable[[], None] = lambda: None,
     ) -> None:
         self._pods = pods
         self._thread = thread
         self._tasks = tasks
         self._clock = clock
         self._on_demand = on_demand
-        self._doors: dict[str, _Door] = {}
+        self._on_use = on_use
+        self._doors: dict[str, Door] = {}
         self.counters = SocketCounters()
         self.indexes = Indexes(self.counters)
 
@@ -103,6 +73,10 @@ class VolumeSockets:
                 door.show(progress)
         self.indexes.keep(progress.content_digest for progress in wanted.values())
 
+    def uses(self) -> Mapping[str, frozenset[str]]:
+        """The uids of further versions that processes say they use, by the volume's key."""
+        return {key: door.used for key, door in self._doors.items()}
+
     def close(self) -> None:
         """Close all of them. Their names stay, for the next agent to replace."""
         for door in self._doors.values():
@@ -110,7 +84,7 @@ class VolumeSockets:
         self._doors.clear()
         self.indexes.keep(())
 
-    def note_demand(self, door: _Door) -> None:
+    def note_demand(self, door: Door) -> None:
         """A process of this pod wants its content now."""
         self.counters.demands += 1
         now = self._clock.monotonic()
@@ -124,7 +98,7 @@ class VolumeSockets:
         except OSError as error:
             _log.warning("a demand for %s is not remembered: %s", progress.cache, error.strerror)
 
-    async def _open(self, key: str, progress: VolumeProgress) -> _Door | None:
+    async def _open(self, key: str, progress: VolumeProgress) -> Door | None:
         folder = VolumeFolder(self._pods / key)
         try:
             listener = await self._thread.call(open_listener, folder)
@@ -135,22 +109,26 @@ class VolumeSockets:
                 self.counters.refusals[SocketReason.STORE_ERROR] += 1
                 _log.warning("volume=%s has no socket: %s", key, error.strerror)
             return None
-        door = self._doors[key] = _Door(folder, listener, progress, self)
+        door = self._doors[key] = Door(
+            *(folder, listener, progress, self.indexes, self.counters),
+            on_demand=self.note_demand,
+            on_use=self._on_use,
+        )
         self._start(door, self._accept(door))
         return door
 
-    def _start(self, door: _Door, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def _start(self, door: Door, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = self._tasks.start("socket", work)
         door.tasks.add(task)
         task.add_done_callback(door.tasks.discard)
         return task
 
-    def _close(self, door: _Door) -> None:
+    def _close(self, door: Door) -> None:
         for task in tuple(door.tasks):
             task.cancel()
         door.listener.close()
 
-    async def _accept(self, door: _Door) -> None:
+    async def _accept(self, door: Door) -> None:
         while True:
             await until_readable(door.listener)
             try:
@@ -165,7 +143,7 @@ class VolumeSockets:
             self._admit(door, line)
             await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
 
-    def _admit(self, door: _Door, line: socket.socket) -> None:
+    def _admit(self, door: Door, line: socket.socket) -> None:
         self.counters.accepted += 1
         refusal = refuse_connection(len(door.connections), self.counters.connections)
         if refusal is None:
@@ -175,7 +153,7 @@ class VolumeSockets:
         send_now(line, Refused(SocketReason.TOO_MANY_CONNECTIONS, refusal))
         line.close()
 
-    def _serve(self, door: _Door, line: socket.socket) -> None:
+    def _serve(self, door: Door, line: socket.socket) -> None:
         connection = Connection(line, door, self.counters)
         door.connections.add(connection)
         self.counters.connections += 1
@@ -183,7 +161,7 @@ class VolumeSockets:
         def end(_task: asyncio.Task[None]) -> None:
             # Also of a task that was cancelled before it began.
             line.close()
-            door.connections.discard(connection)
+            door.forget(connection)
             self.counters.connections -= 1
 
         self._start(door, connection.serve()).add_done_callback(end)

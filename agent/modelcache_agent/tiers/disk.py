@@ -299,6 +299,14 @@ class DiskStore:
             self.note_use(ContentDigest(digest))
         return used
 
+    def has_readers(self, digest: ContentDigest) -> bool:
+        """True if some process has a file open that this content shares with no other one here."""
+        stored = self.catalog.get(digest)
+        if stored is None:
+            return False
+        others = (other.blob_names for other in self.catalog if other.digest != digest)
+        return any(self._is_open(name) for name in stored.blob_names.difference(*others))
+
     def now(self) -> float:
         """Unix seconds by the store's own clock."""
         return self._clock()

@@ -34,7 +34,7 @@ def fill(
         OSError: the disk refuses.
     """
     step("bind")
-    write_atomically(folder.bound, encode(Binding(filling.uid, filling.digest)))
+    write_atomically(folder.bound, encode(Binding(filling.uid, filling.digest, filling.name)))
     remove_anything(folder.building)
     folder.building.mkdir(mode=DIRECTORY_MODE)
     if folder.hub.exists():

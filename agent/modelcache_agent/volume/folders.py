@@ -2,6 +2,7 @@
 
     pods/<pod's UID>/<volume>/volume.json    what the kubelet asked for; by the CSI process
                               bound.json     which content it shows; by the agent
+                              beside.json    which versions it shows beside that; by the agent
                               building/      what is not complete yet; by the agent
                               content/       what the pod sees: its inode never changes
 
@@ -23,6 +24,7 @@ from modelcache_api.names import (
     VOLUME_MODEL_FOLDER,
     VOLUME_SOCKET,
     VOLUME_STATUS_FILE,
+    VOLUME_VERSIONS_FOLDER,
 )
 
 READABLE_MODE: Final = 0o444
@@ -53,6 +55,11 @@ class VolumeFolder:
         return self.root / "bound.json"
 
     @property
+    def beside(self) -> Path:
+        """Which further versions are shown, under which names."""
+        return self.root / "beside.json"
+
+    @property
     def building(self) -> Path:
         """Trees that are not complete yet."""
         return self.root / "building"
@@ -76,6 +83,15 @@ class VolumeFolder:
     def hub(self) -> Path:
         """The same files as a cache of the hub."""
         return self.content / VOLUME_HUB_FOLDER
+
+    @property
+    def versions(self) -> Path:
+        """Further versions, by the names of their ModelVersions; there while there are any."""
+        return self.content / VOLUME_VERSIONS_FOLDER
+
+    def version(self, name: str) -> Path:
+        """The files of a further version."""
+        return self.versions / name
 
     @property
     def status(self) -> Path:

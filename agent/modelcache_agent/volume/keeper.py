@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 from modelcache_agent.decide.volumes import Volume, VolumeView
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.history_book import Wait
+from modelcache_agent.volume.beside import look_beside
+from modelcache_agent.volume.companions import Companions
 from modelcache_agent.volume.fill import fill
 from modelcache_agent.volume.folders import VolumeFolder, find_folders, write_readable
 from modelcache_agent.volume.leftovers import measure_leftovers
@@ -19,7 +21,12 @@ from modelcache_agent.volume.records import read_binding, read_record
 from modelcache_api.conditions import truncate
 from modelcache_api.manifest import ContentDigest
 from modelcache_api.names import Reason, VolumeState
-from modelcache_api.volume_progress import VolumeProgress, encode_progress
+from modelcache_api.volume_progress import (
+    MAX_PROGRESS_BYTES,
+    VolumeProgress,
+    decode_progress,
+    encode_progress,
+)
 
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
@@ -27,11 +34,20 @@ _log = logging.getLogger(__name__)
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What each volume's pod may know, by the volume's key; whether a content was given up."""
+
+    shown: Mapping[str, VolumeProgress]
+    has_freed: bool
+
+
 @dataclass(slots=True)
 class VolumeKeeper:
     """Looks at volumes, fills them, and tells their pods. All it knows is read from the store."""
 
     store: DiskStore
+    companions: Companions
     _told: dict[str, VolumeProgress] = field(default_factory=dict)
     _damaged: set[Path] = field(default_factory=set)
     _looked_at: float = 0.0
@@ -54,17 +70,42 @@ class VolumeKeeper:
         self._told = {key: told for key, told in self._told.items() if key in keys}
         return volumes, measure_leftovers(self.store, volumes)
 
-    def serve(self, views: Iterable[VolumeView]) -> Mapping[str, VolumeProgress]:
-        """Fill what can be filled, write what each pod may know, and count who was attached.
-
-        Returns what each volume's pod may know, by the volume's key.
-        """
+    def serve(self, views: Iterable[VolumeView]) -> Served:
+        """Fill what can be filled, write what each pod may know, and count who was attached."""
         shown: dict[str, VolumeProgress] = {}
+        has_freed = False
         for view in views:
-            shown[view.key] = self._fill(view) if view.filling is not None else _progress(view)
+            own = self._fill(view) if view.filling is not None else _progress(view)
+            changed = self.companions.change(self._folder(view.key), view.beside)
+            has_freed = has_freed or changed.has_freed
+            shown[view.key] = self._complete(view, own, frozenset(changed.present))
             self._tell(view.key, shown[view.key])
+        self.companions.forget_all_but(shown)
         self.store.save_history()
-        return shown
+        return Served(shown, has_freed)
+
+    def _complete(
+        self, view: VolumeView, own: VolumeProgress, beside: frozenset[str]
+    ) -> VolumeProgress:
+        """With all versions that are there. Before the node's list is known, what was said last.
+
+        Else an agent that starts would take a canary's traffic away for a moment.
+        """
+        if own.state is not VolumeState.READY:
+            return own
+        if not view.is_list_known:
+            last = self._read_status(view.key)
+            if last is not None and last.content_digest == own.content_digest:
+                return last
+        there = {own.version_uid, *beside}
+        return replace(own, versions=tuple(one for one in view.versions if one.uid in there))
+
+    def _read_status(self, key: str) -> VolumeProgress | None:
+        try:
+            with self._folder(key).status.open("rb") as file:
+                return decode_progress(file.read(MAX_PROGRESS_BYTES))
+        except OSError:
+            return None
 
     def _look_at(self, folder: VolumeFolder) -> Volume | None:
         record = self._read(read_record, folder.record)
@@ -79,7 +120,9 @@ class VolumeKeeper:
             track=record.track if record else "",
             bound_uid=binding.uid if binding else None,
             bound_digest=ContentDigest(binding.digest) if binding else None,
+            bound_name=binding.name if binding else "",
             is_filled=folder.model.is_dir(),
+            beside=self._read(lambda _path: look_beside(folder), folder.beside) or (),
         )
 
     def _read(self, read: Callable[[Path], _Value | None], path: Path) -> _Value | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from modelcache_agent.decide.volumes import Volume
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.durable import walk_files
 from modelcache_agent.volume.folders import VolumeFolder
+from modelcache_api.manifest import ContentDigest
 
 
 def measure_leftovers(store: DiskStore, volumes: Iterable[Volume]) -> int:
@@ -19,23 +20,32 @@ def measure_leftovers(store: DiskStore, volumes: Iterable[Volume]) -> int:
     """
     sizes: dict[int, int] = {}
     for volume in volumes:
-        folder = VolumeFolder(store.layout.pods / volume.key)
-        if volume.is_filled and _shows_other_files(store, folder, volume):
-            sizes |= _sizes_by_inode(folder.model)
+        for digest, tree in _list_trees(VolumeFolder(store.layout.pods / volume.key), volume):
+            if _shows_other_files(store, tree, digest):
+                sizes |= _sizes_by_inode(tree)
     if not sizes:
         return 0
     counted = _sizes_by_inode(store.layout.blobs) | _sizes_by_inode(store.layout.quarantine)
     return sum(size for inode, size in sizes.items() if inode not in counted)
 
 
-def _shows_other_files(store: DiskStore, folder: VolumeFolder, volume: Volume) -> bool:
+def _list_trees(
+    folder: VolumeFolder, volume: Volume
+) -> Iterator[tuple[ContentDigest | None, Path]]:
+    if volume.is_filled:
+        yield volume.bound_digest, folder.model
+    for one in volume.beside:
+        yield one.digest, folder.version(one.name)
+
+
+def _shows_other_files(store: DiskStore, tree: Path, digest: ContentDigest | None) -> bool:
     """True if the content is not held, or was fetched anew; its largest file tells."""
-    stored = None if volume.bound_digest is None else store.catalog.get(volume.bound_digest)
+    stored = None if digest is None else store.catalog.get(digest)
     if stored is None or not stored.files:
         return True
     largest = max(stored.files, key=lambda file: file.content.size_bytes)
     try:
-        return (folder.model / largest.content.path).lstat().st_ino != largest.inode
+        return (tree / largest.content.path).lstat().st_ino != largest.inode
     except OSError:
         return False
 

@@ -43,6 +43,13 @@ class EntrySpec(ApiModel):
     ] = None
     tier: Annotated[Tier, Field(description="Fastest tier to hold it in.")] = Tier.DISK
     size_bytes: Annotated[ByteCount, Field(description="Bytes to reserve before the first one.")]
+    name: Annotated[
+        Name | None,
+        Field(
+            description="Name of the ModelVersion, under which a pod's volume shows it beside "
+            "others."
+        ),
+    ] = None
     model: Annotated[
         str | None,
         Field(
@@ -199,7 +206,9 @@ class EntryStatus(ApiModel):
     ] = ""
     mounts: Annotated[
         Count | None,
-        Field(description="Volumes of live pods that show these bytes or wait for them."),
+        Field(
+            description="Volumes of live pods whose own version it is, or whose processes use it."
+        ),
     ] = None
 
 

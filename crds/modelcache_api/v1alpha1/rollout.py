@@ -182,7 +182,8 @@ class RolloutSpec(ApiModel):
         Field(
             max_length=7,
             description="After this time the traffic of a canary that nobody promoted or changed "
-            "goes back to stable, from 10s to 720h.",
+            "goes back to stable, from 10s to 720h. A version whose hold is over waits as long for "
+            "pods that still use it.",
         ),
         *_duration_rules("deadline"),
     ] = "24h"
@@ -255,5 +256,9 @@ class HeldVersion(ApiModel):
     until: Annotated[datetime, Field(description="When its bytes go.")]
     copies: Annotated[Count, Field(description="Nodes where its bytes are held.")] = 0
     pods: Annotated[
-        Count, Field(description="Volumes of live pods on these nodes that still show it.")
+        Count,
+        Field(
+            description="Volumes of live pods on these nodes whose own version it is, or whose "
+            "processes use it."
+        ),
     ] = 0

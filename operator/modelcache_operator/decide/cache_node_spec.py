@@ -191,6 +191,7 @@ def _describe(copy: PlacedCopy) -> EntrySpec | None:
         label_key=status.node_label_key,
         tier=copy.tier,
         size_bytes=status.size_bytes,
+        name=copy.version.key.name,
         model=copy.version.spec.model,
         revision=status.source_revision,
         evictable=copy.may_be_evicted,

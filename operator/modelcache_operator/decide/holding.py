@@ -42,19 +42,22 @@ def hold(
     *,
     is_new: bool,
     remaining_seconds: float,
+    drain_seconds: float,
 ) -> HeldCopies:
     """The copies that stay. Nothing is fetched for them: what is not whole goes at once.
 
-    Time does not end it while the stable version lacks copies, nor where pods still show it. Where
-    the stable version has no copy yet the held one makes room for it, if there is no other.
+    Time does not end it while the stable version lacks copies, nor, for `drain_seconds` more, where
+    pods still use it. Where the stable version has no copy yet the held one makes room for it, if
+    there is no other.
     """
+    may_wait = remaining_seconds > -drain_seconds
     is_over = remaining_seconds <= 0 and (successor.version is None or successor.is_healthy)
     kept = frozenset(
         name
         for name in nodes
         if name in books
         and _is_whole(version, books[name], is_new=is_new)
-        and (not is_over or _count_mounts(version, books[name]))
+        and (not is_over or (may_wait and _count_mounts(version, books[name])))
     )
     if remaining_seconds <= 0:
         return HeldCopies(kept, kept)

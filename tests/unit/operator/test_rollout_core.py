@@ -237,6 +237,24 @@ def test_pods_that_still_use_the_old_version_are_counted_and_keep_it(stage):
     assert stage.holders("m1") == set()
 
 
+def test_what_pods_never_let_go_is_held_until_the_deadline_after_its_hold(stage):
+    """The last copy too: the node's agent keeps the bytes of a pod's own version by itself."""
+    stage.world.add_version("m2")
+    stage.wish("m1", "m2", 5)
+    for node in stage.holders("m1"):
+        stage.world.mounts[node, "uid-m1"] = 1
+    stage.wish("m2", hold_for="1h", deadline="2h")
+    nodes = stage.holders("m1")
+    stage.pass_time(3700)
+    stage.take_over()
+    assert stage.holders("m1") == nodes
+    stage.pass_time(7000)
+    assert stage.holders("m1") == nodes
+    stage.pass_time(300)
+    assert stage.holders("m1") == set()
+    assert stage.status.held == ()
+
+
 def fill(stage, bytes_left: int) -> None:
     """Every node has room for stable and so much more."""
     stage.world.capacity = GIB + bytes_left

@@ -62,6 +62,7 @@ volumes:
   - --input-log={{ . }}
   {{- end }}
   - --min-residency={{ .profile.disk.minResidency | default "10m" }}
+  - --drain-deadline={{ $values.agent.drainDeadline }}
   - --require-mountpoint={{ .profile.disk.requireMountpoint | default false }}
   - --operator-url=https://modelcache-operator.{{ .root.Release.Namespace }}.svc
   - --operator-ca-file=/etc/modelcache/operator-ca/ca.crt

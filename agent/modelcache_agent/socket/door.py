@@ -1,0 +1,106 @@
+"""One volume's socket: what its connections know of the pod, and what they say of it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from modelcache_agent.socket.connection import Connection
+from modelcache_agent.socket.counters import SocketCounters
+from modelcache_agent.socket.indexes import Indexes, SealedIndex
+from modelcache_agent.volume.folders import VolumeFolder
+from modelcache_api.names import SocketReason, VolumeState
+from modelcache_api.volume_holders import Holder
+from modelcache_api.volume_progress import VolumeProgress
+from modelcache_api.volume_socket import SocketProtocolError
+
+
+@dataclass(slots=True)
+class Door:
+    """The `Pod` of a volume's connections. What a connection says ends with it."""
+
+    folder: VolumeFolder
+    listener: socket.socket
+    shown: VolumeProgress
+    indexes: Indexes
+    counters: SocketCounters
+    on_demand: Callable[[Door], None]
+    on_use: Callable[[], None]
+    connections: set[Connection] = field(default_factory=set)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    demanded_at: float | None = None
+    _held: dict[Connection, Holder] = field(default_factory=dict)
+    _draining: set[Connection] = field(default_factory=set)
+
+    @property
+    def progress(self) -> VolumeProgress:
+        """What is shown, and whether the pod takes new work."""
+        return replace(self.shown, is_draining=bool(self._draining))
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The uids of versions that processes say they use, besides the volume's own."""
+        said = {uid for holder in self._held.values() for uid in holder.versions}
+        return frozenset(said - {self.shown.version_uid})
+
+    @property
+    def holders(self) -> tuple[Holder, ...]:
+        """The processes that are attached, with the names of their versions."""
+        names = {version.uid: version.name or version.uid for version in self.shown.versions}
+        found = (
+            Holder(holder.pid, tuple(names.get(uid, uid) for uid in holder.versions))
+            for holder in self._held.values()
+        )
+        return tuple(sorted(found, key=lambda holder: (holder.pid, holder.versions)))
+
+    def show(self, progress: VolumeProgress) -> None:
+        """Tell everybody who is connected, if it is news."""
+        if progress != self.shown:
+            self.shown = progress
+            self._tell_all()
+
+    def note_demand(self) -> None:
+        """A process wants the content now."""
+        self.on_demand(self)
+
+    def note_hold(self, connection: Connection, holder: Holder) -> None:
+        """A process uses these versions from now on."""
+        before = self.used
+        self.counters.attached += connection not in self._held
+        self._held[connection] = holder
+        self._note_change(before)
+
+    def begin_draining(self, connection: Connection) -> None:
+        """The pod takes no new work while the connection lasts."""
+        self._draining.add(connection)
+        self._tell_all()
+
+    def forget(self, connection: Connection) -> None:
+        """The connection has ended."""
+        before = self.used
+        self.connections.discard(connection)
+        was_attached = self._held.pop(connection, None) is not None
+        self.counters.attached -= was_attached
+        if was_attached or connection in self._draining:
+            self._draining.discard(connection)
+            self._note_change(before)
+
+    async def index(self) -> SealedIndex:
+        """The index of what is shown."""
+        shown = self.shown
+        if shown.state is not VolumeState.READY or not shown.content_digest:
+            raise SocketProtocolError(
+                SocketReason.NOT_COMPLETE, "the volume shows no content yet: wait for it"
+            )
+        return await self.indexes.get(shown.content_digest, self.folder.model)
+
+    def _note_change(self, before: frozenset[str]) -> None:
+        self._tell_all()
+        if self.used != before:
+            self.on_use()
+
+    def _tell_all(self) -> None:
+        for connection in self.connections:
+            connection.tell()
