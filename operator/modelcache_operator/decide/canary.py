@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from modelcache_api.limits import MAX_LABELS_PER_NODE
-from modelcache_api.names import EntryState, Reason
+from modelcache_api.names import EntryState, Reason, Tier
 from modelcache_api.quantities import format_bytes
-from modelcache_api.v1alpha1.model_cache import ModelCacheSpec, Placement
+from modelcache_api.v1alpha1.model_cache import ModelCacheSpec
 from modelcache_api.v1alpha1.rollout import Residency
 from modelcache_operator.decide.node_book import NodeBook
 from modelcache_operator.decide.placement import Books, tie_break
@@ -33,7 +33,8 @@ class CanaryPlan:
 class CanaryWish:
     """A canary, beside which stable version, and at which weight it is now.
 
-    `present` are the nodes that were chosen for it before.
+    `present` are the nodes that were chosen for it before. `slower` are those of `stable` that hold
+    everything on their disks alone.
     """
 
     cache: Uid
@@ -42,6 +43,7 @@ class CanaryWish:
     size_bytes: int
     stable_version: Uid
     stable: frozenset[NodeName]
+    slower: frozenset[NodeName] = frozenset()
     present: frozenset[NodeName] = frozenset()
     weight: int = 0
     has_ended: bool = False
@@ -61,7 +63,8 @@ def place_canary(wish: CanaryWish, books: Books) -> CanaryPlan:
         usable &= wish.present
     wanted = _choose(wish, usable, books)
     kept = wanted & wish.present
-    short = frozenset(name for name in wanted - kept if not _has_room(wish, books[name]))
+    lacking = {name: _find_lack(wish, books[name]) for name in wanted - kept}
+    short = {name: tier for name, tier in lacking.items() if tier is not None}
     lost = (wish.present & wish.stable) - live
     nodes = (kept if short else wanted) | lost
     copies = CanaryCopies(
@@ -99,8 +102,22 @@ def _is_evicted(version: Uid, book: NodeBook) -> bool:
     return entry is not None and entry.state is EntryState.EVICTED
 
 
-def _has_room(wish: CanaryWish, book: NodeBook) -> bool:
-    """What others may give up counts, what the stable version holds does not."""
+def _find_lack(wish: CanaryWish, book: NodeBook) -> Tier | None:
+    """The tier that has no room for the canary on that node, the disk first.
+
+    What others may give up counts, what the stable version holds does not.
+    """
+    if not _has_room_on_disk(wish, book):
+        return Tier.DISK
+    tier = Tier.DISK if book.name in wish.slower else wish.spec.tier
+    room = book.faster.get(tier)
+    if room is None or room.wants(wish.version):
+        return None
+    given_up = room.bytes_of(book.evictable - {wish.version, wish.stable_version})
+    return None if room.free_bytes(wish.version) + given_up >= wish.size_bytes else tier
+
+
+def _has_room_on_disk(wish: CanaryWish, book: NodeBook) -> bool:
     version, stable = wish.version, wish.stable_version
     if book.wants(version) or book.has_verified(version):
         return True
@@ -113,41 +130,49 @@ def _has_room(wish: CanaryWish, book: NodeBook) -> bool:
     )
 
 
-def stand_still(placement: Placement, assigned: Iterable[NodeName], books: Books) -> Placement:
-    """The placement while a rollout is under way: new nodes come only below `minReady`."""
-    live = sum(name in books and books[name].has_live_agent for name in assigned)
-    wanted = max(live, placement.min_ready)
-    copies = placement.copies
-    return placement.model_copy(
-        update={"copies": min(wanted, copies) if isinstance(copies, int) else wanted}
-    )
-
-
-def describe_standstill(placed: int, wanted: int) -> Shortage:
+def describe_standstill(placed: int, wanted: int, tier: Tier) -> Shortage:
     """Why copies are missing that nodes could hold."""
+    place = "a node" if tier is Tier.DISK else f"a node in tier {tier}"
     message = (
-        f"{placed} of {wanted} copies have a node; a rollout is under way, and other nodes are "
+        f"{placed} of {wanted} copies have {place}; a rollout is under way, and other nodes are "
         "taken only below minReady: promote or remove the canary"
     )
     return Shortage(Reason.ROLLOUT_UNDER_WAY, message)
 
 
 def _describe_shortage(
-    wish: CanaryWish, short: Iterable[NodeName], wanted: int, books: Books
+    wish: CanaryWish, short: Mapping[NodeName, Tier], wanted: int, books: Books
 ) -> Shortage:
-    """The arithmetic of the fullest node."""
-    names = sorted(short)
-    room = {name: books[name].free_bytes(wish.version) for name in names}
-    worst = min(names, key=lambda name: (room[name], name))
-    book = books[worst]
+    """The arithmetic of the fullest node, in the slowest tier that lacks room anywhere."""
+    tier = min(short.values(), key=lambda one: one.speed)
+    names = sorted(name for name, lacking in short.items() if lacking is tier)
+    rooms = {name: _room_in(tier, wish.version, books[name]) for name in names}
+    worst = min(names, key=lambda name: (rooms[name].free_bytes, name))
+    room = rooms[worst]
+    where = "" if tier is Tier.DISK else f" in tier {tier}"
+    cure = "free space" if tier is Tier.DISK else f"free the {tier} tier, lower spec.tier"
     message = (
-        f"the canary needs {format_bytes(wish.size_bytes)} beside the stable version on each of "
-        f"{wanted} nodes, {format_bytes(wanted * wish.size_bytes)} in all; {len(names)} of them "
-        f"lack room, the fullest is {worst}: {format_bytes(max(0, room[worst]))} free, "
-        f"{format_bytes(book.booked_bytes)} booked of {format_bytes(book.capacity_bytes or 0)}. "
-        "Stable is not touched: free space, or set rollout.residency to Proportional"
+        f"the canary needs {format_bytes(wish.size_bytes)} beside the stable version{where} on "
+        f"each of {wanted} nodes, {format_bytes(wanted * wish.size_bytes)} in all; {len(names)} of "
+        f"them lack room, the fullest is {worst}: {format_bytes(max(0, room.free_bytes))} free, "
+        f"{format_bytes(room.booked_bytes)} booked of {format_bytes(room.capacity_bytes)}. "
+        f"Stable is not touched: {cure}, or set rollout.residency to Proportional"
     )
     return Shortage(Reason.CANARY_DOES_NOT_FIT, message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    free_bytes: int
+    booked_bytes: int
+    capacity_bytes: int
+
+
+def _room_in(tier: Tier, version: Uid, book: NodeBook) -> _Room:
+    room = book.faster.get(tier)
+    if room is not None:
+        return _Room(room.free_bytes(version), room.booked_bytes, room.capacity_bytes)
+    return _Room(book.free_bytes(version), book.booked_bytes, book.capacity_bytes or 0)
 
 
 def _find_trouble(version: Uid, nodes: Iterable[NodeName], books: Books) -> Trouble | None:

@@ -62,6 +62,8 @@ def place(
     assigned: Iterable[NodeName],
     books: Books,
     trouble: Trouble = Trouble(),
+    *,
+    is_still: bool = False,
 ) -> PlacementPlan:
     """The nodes of one ModelCache, given where it is now and what is promised on each node.
 
@@ -70,6 +72,9 @@ def place(
 
     A copy whose node cannot hold it in the wanted tier stays on that disk until as many others are
     verified as are wanted: a wish for a faster tier never costs a copy.
+
+    While it `is_still`, new nodes come only below `minReady`, in whichever tier the copies are; for
+    what is missing above it no shortage is told.
     """
     kept = _keep(demand, assigned, books)
     alive = frozenset(name for name in kept if books[name].has_live_agent)
@@ -82,12 +87,15 @@ def place(
         stay = _stand_in(cache, demand, alive & slower, live, wanted, books)
         nodes = live | lost | stay
         return PlacementPlan(nodes, live | stay, wanted, slower=slower & nodes)
-    picks, refusals = _pick(cache, demand, wanted - len(live), kept, books, trouble.left)
+    count = wanted - len(live)
+    if is_still:
+        count = min(count, max(0, demand.placement.min_ready - len(alive)))
+    picks, refusals = _pick(cache, demand, count, kept, books, trouble.left)
     live |= picks
     moved = _choose_moves(cache, demand, movable, kept | picks, books, trouble.left)
     live = (live - frozenset(moved)) | frozenset(moved.values())
     shortage = None
-    if len(live) < wanted or not wanted:
+    if len(picks) < count or not wanted:
         unfit = {name: refuse_tier(demand, books[name]) for name in sorted(slower)}
         refusals |= {name: refusal for name, refusal in unfit.items() if refusal is not None}
         shortage = describe_shortage(demand, len(live), wanted, refusals, books)

@@ -19,6 +19,8 @@ def place_within(
     assigned: Iterable[NodeName],
     books: Books,
     trouble: Trouble,
+    *,
+    is_still: bool = False,
 ) -> PlacementPlan:
     """As `place`, with no more copies than the namespace may pay for.
 
@@ -26,7 +28,7 @@ def place_within(
     those that are not verified yet leave first.
     """
     assigned = tuple(assigned)
-    plan = place(cache, demand, assigned, books, trouble)
+    plan = place(cache, demand, assigned, books, trouble, is_still=is_still)
     if account.refusal is None and account.allows(plan.live):
         return plan
     kept = sum(
@@ -41,7 +43,8 @@ def place_within(
         copies = min(plan.wanted, max(kept, payable + free))
         fewer = demand.placement.model_copy(update={"copies": copies})
         limited = replace(demand, placement=fewer)
-        capped = place(cache, limited, assigned, books, Trouble(left=trouble.left))
+        left = Trouble(left=trouble.left)
+        capped = place(cache, limited, assigned, books, left, is_still=is_still)
         if account.allows(capped.live):
             break
     shortage = account.refuse(plan.live, plan.wanted)

@@ -14,7 +14,7 @@ from modelcache_operator.decide.cache_status import (
     make_cache_status,
     make_unreadable_status,
 )
-from modelcache_operator.decide.canary import describe_standstill, stand_still
+from modelcache_operator.decide.canary import describe_standstill
 from modelcache_operator.decide.copies import CopyTally, tally_copies
 from modelcache_operator.decide.eligibility import Demand
 from modelcache_operator.decide.events import cache_events
@@ -134,8 +134,6 @@ class CacheReconciler:
         self._put(cache.key, found, before)
         books = self.memory.books.all()
         placement, is_still = cache.spec.placement, self.roller.is_under_way(cache, before)
-        if is_still:
-            placement = stand_still(placement, before.nodes, books)
         size, tier = stable.status.size_bytes or 0, cache.spec.tier
         account = self.quotas.account(cache, stable.uid)
         priority = effective_priority(account.limits, cache.spec)
@@ -143,10 +141,12 @@ class CacheReconciler:
         stuck = note_stuck(before.stuck_since, demand, before.nodes, books, stuck_since)
         movable = frozenset() if is_still else choose_movable(stuck, demand, books, now)
         trouble = Trouble(movable, before.left)
-        plan = place_within(account, cache.uid, demand, before.nodes, books, trouble)
-        wanted, shortage = _count_wanted(cache, plan), plan.shortage
-        if is_still and shortage is None and len(plan.live) < wanted:
-            shortage = describe_standstill(len(plan.live), wanted)
+        plan = place_within(
+            account, cache.uid, demand, before.nodes, books, trouble, is_still=is_still
+        )
+        wanted, shortage, placed = plan.wanted, plan.shortage, len(plan.live - plan.slower)
+        if is_still and shortage is None and placed < wanted:
+            shortage = describe_standstill(placed, wanted, tier)
         is_pinned = cache.spec.retention is Retention.PINNED and account.refusal is None
         evictable: frozenset[NodeName] = frozenset()
         if not is_still and not is_pinned:
@@ -234,11 +234,6 @@ class CacheReconciler:
 
     def _count_demanded(self, key: ObjectKey) -> int:
         return len(self.memory.demands.nodes_of(key))
-
-
-def _count_wanted(cache: ModelCacheView, plan: PlacementPlan) -> int:
-    copies = cache.spec.placement.copies
-    return copies if isinstance(copies, int) else plan.wanted
 
 
 def _first(*seconds: float | None) -> float | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from builders import GIB, make_cache, make_pod_view
 from fakes.memory_core import MemoryCore, MemoryWorld
 from modelcache_api.names import Condition, EntryOrigin, Reason, Tier
+from modelcache_api.v1alpha1.rollout import CanarySpec
 from modelcache_operator.decide.world import NodeName, ObjectKey
 
 C1 = ObjectKey("search", "c1")
@@ -143,3 +144,46 @@ def test_what_a_pod_reads_elsewhere_is_held_in_the_tier_of_its_model_cache():
     world.show(replace(cache, spec=on_disk, generation=2))
     core.settle()
     assert set(entries(world).values()) == {Tier.DISK}
+
+
+def test_a_change_of_the_tier_during_a_rollout_takes_no_new_node():
+    world, core = begin(host={}, copies=2)
+    world.add_version("m2")
+    before = set(entries(world))
+    found = world.cache.model_cache(C1)
+    canary = CanarySpec(model_version="m2", weight=5)
+    spec = found.spec.model_copy(update={"canary": canary})
+    world.show(replace(found, spec=spec, generation=2))
+    core.settle()
+    assert set(entries(world, "uid-m2")) == before
+    fresh = next(name for name in ("n0", "n1", "n2") if name not in before)
+    world.host[fresh] = 4 * GIB
+    found = world.cache.model_cache(C1)
+    spec = found.spec.model_copy(update={"tier": Tier.HOST})
+    world.show(replace(found, spec=spec, generation=3))
+    core.settle()
+    core.router.look_at_everything()
+    core.settle()
+    assert set(entries(world)) == set(entries(world, "uid-m2")) == before
+    status, reason, message = told(world)
+    assert (status, reason) == ("True", Reason.DEGRADED)
+    assert "RolloutUnderWay: 0 of 2 copies have a node in tier Host" in message
+
+
+def test_a_canary_that_memory_lacks_room_for_is_not_fetched():
+    world, core = begin(host={"n0": GIB}, tier=Tier.HOST, copies=1, nodes=1)
+    world.add_version("m2")
+    found = world.cache.model_cache(C1)
+    canary = CanarySpec(model_version="m2", weight=5)
+    world.show(replace(found, spec=found.spec.model_copy(update={"canary": canary}), generation=2))
+    core.settle()
+    assert entries(world, "uid-m2") == {}
+    status, reason, message = told(world, Condition.ROLLOUT_PROGRESSING)
+    assert (status, reason) == ("False", Reason.CANARY_DOES_NOT_FIT)
+    assert "in tier Host" in message
+    world.host["n0"] = 2 * GIB
+    core.settle()
+    core.router.look_at_everything()
+    core.settle()
+    assert entries(world, "uid-m2") == {"n0": Tier.HOST}
+    assert world.cache.model_cache(C1).status.traffic.canary == 5

@@ -200,3 +200,20 @@ def test_a_copy_whose_tier_shrank_before_it_began_is_stuck():
     full = {"sizes": {"v1": MODEL, "x": 5 * GIB}, "in_host": ["v1", "x"]}
     assert is_stuck(want(), make_book("n1", host=6 * GIB, **full))
     assert not is_stuck(want(), make_book("n1", host=9 * GIB, **full))
+
+
+def test_while_it_is_still_a_wish_for_another_tier_takes_no_new_node_above_min_ready():
+    """Copies on the disk count for minReady; in place of missing ones no node comes."""
+    books = make_books(held("n1", tier=Tier.HOST), held("n2", host=0), make_book("n3", host=MODEL))
+    demand = want(copies=3, min_ready=2)
+    plan = place(CACHE, demand, {"n1", "n2"}, books, is_still=True)
+    assert (plan.nodes, plan.slower, plan.shortage) == ({"n1", "n2"}, {"n2"}, None)
+    assert place(CACHE, demand, {"n1", "n2"}, books).nodes == {"n1", "n2", "n3"}
+    below = place(CACHE, want(copies=3, min_ready=3), {"n1", "n2"}, books, is_still=True)
+    assert (below.nodes, below.slower) == ({"n1", "n2", "n3"}, {"n2"})
+
+
+def test_while_it_is_still_a_shortage_below_min_ready_is_told():
+    books = make_books(held("n1", host=0), make_book("n2", host=0))
+    plan = place(CACHE, want(copies=2, min_ready=2), {"n1"}, books, is_still=True)
+    assert (plan.nodes, plan.shortage.reason) == ({"n1"}, Reason.NO_ELIGIBLE_NODE)

@@ -1,0 +1,88 @@
+"""Where a canary is held beside the stable version, and in which tier it lacks room."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import GIB, make_book, make_books, make_cache, make_entry
+from modelcache_api.names import Reason, Tier
+from modelcache_api.v1alpha1.rollout import CanarySpec, RolloutSpec
+from modelcache_operator.decide.canary import CanaryWish, place_canary
+from modelcache_operator.decide.world import Uid
+
+
+def wish(*stable, tier=Tier.HOST, residency="Full", **fields):
+    spec = make_cache(copies=len(stable), tier=tier).spec.model_copy(
+        update={
+            "canary": CanarySpec(model_version="m2", weight=5),
+            "rollout": RolloutSpec(residency=residency),
+        }
+    )
+    return CanaryWish(
+        cache=Uid("cache"),
+        spec=spec,
+        version=Uid("v2"),
+        size_bytes=GIB,
+        stable_version=Uid("v1"),
+        stable=frozenset(stable),
+        **fields,
+    )
+
+
+def holder(name, *, host=None, more=None, **fields):
+    """A node with the stable version, in memory where it has some."""
+    sizes = {"v1": GIB, **(more or {})}
+    return make_book(
+        name, host=host, entries=[make_entry("v1")], sizes=sizes, in_host=sizes, **fields
+    )
+
+
+def test_room_in_memory_is_judged_as_room_on_the_disk_and_told_with_its_own_arithmetic():
+    books = make_books(holder("n1", host=2 * GIB), holder("n2", host=2 * GIB, more={"x": GIB // 2}))
+    plan = place_canary(wish("n1", "n2"), books)
+    assert plan.nodes == frozenset()
+    assert plan.copies.shortage.reason is Reason.CANARY_DOES_NOT_FIT
+    for words in (
+        "needs 1Gi beside the stable version in tier Host on each of 2 nodes, 2Gi in all",
+        "1 of them lack room, the fullest is n2: 512Mi free, 1.5Gi booked of 2Gi",
+        "free the Host tier, lower spec.tier, or set rollout.residency to Proportional",
+    ):
+        assert words in plan.copies.shortage.message
+
+
+def test_the_disk_is_told_first_where_both_lack_room():
+    books = make_books(
+        holder("n1", host=GIB), holder("n2", host=4 * GIB, capacity=2 * GIB, more={"x": GIB})
+    )
+    shortage = place_canary(wish("n1", "n2"), books).copies.shortage
+    assert "the fullest is n2: 0 free" in shortage.message
+    assert "tier Host" not in shortage.message
+
+
+@pytest.mark.parametrize(
+    ("books", "fields"),
+    [
+        pytest.param([holder("n1", host=2 * GIB)], {}, id="there is room for both"),
+        pytest.param([holder("n1", host=GIB)], {"tier": Tier.DISK}, id="memory is not asked for"),
+        pytest.param(
+            [holder("n1")], {"slower": frozenset({"n1"})}, id="the node keeps both on its disk"
+        ),
+        pytest.param(
+            [holder("n1", host=GIB)],
+            {"present": frozenset({"n1"})},
+            id="what was promised stays promised",
+        ),
+        pytest.param(
+            [holder("n1", host=2 * GIB, more={"v2": GIB})], {}, id="another ModelCache has it there"
+        ),
+    ],
+)
+def test_it_comes_beside_the_stable_version_where(books, fields):
+    plan = place_canary(wish("n1", **fields), make_books(*books))
+    assert (plan.nodes, plan.copies.shortage) == ({"n1"}, None)
+
+
+def test_with_proportional_residency_the_node_with_room_takes_it_alone():
+    books = make_books(holder("n1", host=2 * GIB), holder("n2", host=2 * GIB))
+    plan = place_canary(wish("n1", "n2", residency="Proportional"), books)
+    assert len(plan.nodes) == 1
