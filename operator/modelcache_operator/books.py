@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from modelcache_operator.agents import Agents
 from modelcache_operator.assignments import Assignments
@@ -38,7 +39,7 @@ class NodeBooks:
             if node is None:
                 self._books.pop(name, None)
                 continue
-            self._books[name] = make_node_book(
+            book = make_node_book(
                 node,
                 self._world.cache_node(name),
                 self._agents.liveness(name),
@@ -48,6 +49,8 @@ class NodeBooks:
                 caches=len(self._assignments.on(name)),
                 yielding=self._yielding(name),
             )
+            staying = self._staying(name)
+            self._books[name] = replace(book, evictable=book.evictable - staying)
         self._stale.clear()
         return self._books
 
@@ -70,6 +73,12 @@ class NodeBooks:
         found = (self._assignments.of(cache) for cache in self._assignments.on(name))
         held = (one for assignment in found if assignment for one in assignment.held)
         return frozenset(one.version for one in held if name in one.evictable)
+
+    def _staying(self, name: NodeName) -> frozenset[Uid]:
+        """Versions that are about to be told to stay."""
+        found = (self._assignments.of(cache) for cache in self._assignments.on(name))
+        copies = (copy for assignment in found if assignment for copy in assignment.copies_on(name))
+        return frozenset(uid for _, uid, is_evictable in copies if not is_evictable)
 
     def _written_size(self, name: NodeName, uid: Uid) -> int:
         """What the node was told of a version that is gone or cannot be read."""

@@ -32,6 +32,8 @@ class RolloutWorld(MemoryWorld):
         self.capacity = capacity
         self.disk: dict[str, dict[str, bool]] = {}
         self.damaged: set[tuple[str, str]] = set()
+        # Bytes whose loss no leader has acted upon yet, and whether it has been reported.
+        self.losses: dict[tuple[str, str], bool] = {}
         self.lose_next: str | None = None
         self.is_quiet = False
         self.removed_last: list[str] = []
@@ -101,6 +103,7 @@ class RolloutWorld(MemoryWorld):
             elif core.recheck_queue.keys:
                 await core.rechecker.reconcile(core.recheck_queue.pop())
             else:
+                self.losses = {lost: told for lost, told in self.losses.items() if not told}
                 return
 
     def settle(self) -> None:
@@ -126,6 +129,7 @@ class RolloutWorld(MemoryWorld):
         did = self._tidy(node, {entry.uid for entry in entries}) or self._fetch(node, entries)
         if is_report_lost:
             return did
+        self.losses |= dict.fromkeys((lost for lost in self.losses if lost[0] == node), True)
         reports = tuple(self._tell(node, entry) for entry in entries)
         tiers = make_cache_node(node, capacity=self.capacity).status.tiers
         status = seen.status.model_copy(update={"entries": reports, "tiers": tiers})
@@ -137,8 +141,13 @@ class RolloutWorld(MemoryWorld):
 
     def damage(self, node: str, uid: str) -> None:
         """The bytes turn out to be wrong, and are in quarantine."""
-        self.disk[node].pop(uid, None)
+        self.lose_bytes(node, uid)
         self.damaged.add((node, uid))
+
+    def lose_bytes(self, node: str, uid: str) -> None:
+        """They are gone from the disk, and the agent begins anew."""
+        if self.disk[node].pop(uid, None):
+            self.losses[node, uid] = False
 
     def copies(self, uid: str) -> set[str]:
         return {node for node, disk in self.disk.items() if disk.get(uid)}
@@ -171,7 +180,8 @@ class RolloutWorld(MemoryWorld):
 
     def _remove(self, node: str, uid: str) -> None:
         was_whole = self.disk[node].pop(uid)
-        if was_whole and not self.copies(uid) and uid in self._in_service():
+        is_last = was_whole and not self.copies(uid) and uid in self._in_service()
+        if is_last and all(lost[1] != uid for lost in self.losses):
             raise AssertionError(f"{node} gave up the last copy of {uid}, which takes traffic")
 
     def _in_service(self) -> set[str]:

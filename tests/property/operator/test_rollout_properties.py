@@ -119,6 +119,37 @@ class Rollout(RuleBasedStateMachine):
         if uid not in {track.uid for track in self.world.status.tracks if track.name == "stable"}:
             self.world.damage(node, uid)
 
+    @precondition(lambda self: self._weight() > 0)
+    @rule(which=st.sets(st.sampled_from(_NODES), min_size=1))
+    def lose_bytes(self, which: set[str]) -> None:
+        """Disks are replaced under their agents, which fetch again: nothing has failed."""
+        for node in sorted(which):
+            self.world.lose_bytes(node, f"uid-{self.world.wish.canary.model_version}")
+
+    @rule(
+        version=st.sampled_from(VERSIONS),
+        weight=st.sampled_from((5, 100)),
+        residency=st.sampled_from(("Full", "Proportional")),
+        on_failure=st.sampled_from(("Hold", "Rollback")),
+    )
+    def lose_all_copies_in_service(self, version, weight, residency, on_failure) -> None:
+        """At the worst moment, so that what follows is often met."""
+        self.try_canary(version, weight, residency, on_failure, None)
+        self.world.settle()
+        if not self._weight():
+            return
+        self.lose_bytes(set(_NODES))
+        for node in _NODES:
+            self.world.act(node)
+        self.world.work(6)
+
+    def _weight(self) -> int:
+        """What the canary that is wished for takes of the traffic."""
+        wish, status = self.world.wish, self.world.status
+        is_its = status.rollout is not None and wish.canary is not None
+        is_its = is_its and status.rollout.model_version == wish.canary.model_version
+        return status.traffic.canary if is_its and status.traffic else 0
+
     @rule()
     def settle(self) -> None:
         self.world.settle()

@@ -275,23 +275,14 @@ def test_a_canary_that_does_not_fit_is_told_with_the_arithmetic_and_stable_is_un
     assert stage.weight == 5
 
 
-@pytest.mark.parametrize(
-    ("trouble", "reason"),
-    [
-        pytest.param("source", Reason.MODEL_VERSION_NOT_READY, id="C21 its source is gone"),
-        pytest.param("pin", Reason.DIGEST_MISMATCH, id="C23 its digest contradicts the bytes"),
-        pytest.param("copy", Reason.SOURCE_GONE, id="C21 its source vanishes while it is fetched"),
-        pytest.param("moved", Reason.SOURCE_CHANGED, id="C06 it changes while it is fetched"),
-        pytest.param("none", Reason.MODEL_VERSION_NOT_FOUND, id="there is no such version"),
-        pytest.param("pods", Reason.CANARY_PODS_NOT_READY, id="its pods are not Ready"),
-    ],
-)
-def test_a_bad_canary_leaves_stable_untouched_and_has_one_reason(stage, trouble, reason):
-    stable = stage.holders("m1")
+def spoil(stage, trouble: str, reason: str) -> None:
+    """What is wrong with the canary before anybody wishes for it."""
+    if trouble == "room":
+        fill(stage, GIB - 1)
     if trouble == "source":
         stage.world.sources.failures["m2"] = SourceError(Reason.SOURCE_NOT_FOUND, "it is gone")
     if trouble in {"copy", "moved"}:
-        for node in stable:
+        for node in stage.holders("m1"):
             stage.world.states[node, "uid-m2"] = EntryState.FAILED
             stage.world.reasons[node, "uid-m2"] = reason
     if trouble == "pods":
@@ -303,8 +294,28 @@ def test_a_bad_canary_leaves_stable_untouched_and_has_one_reason(stage, trouble,
         view = stage.world.cache.model_version_named(ObjectKey("search", "m2"))
         pinned = view.spec.model_copy(update={"digest": digest("e")})
         stage.world.show(replace(view, spec=pinned, generation=2))
-    stage.wish("m1", "m2", 5)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        pytest.param("room", Reason.CANARY_DOES_NOT_FIT, id="it does not fit"),
+        pytest.param("source", Reason.MODEL_VERSION_NOT_READY, id="C21 its source is gone"),
+        pytest.param("pin", Reason.DIGEST_MISMATCH, id="C23 its digest contradicts the bytes"),
+        pytest.param("copy", Reason.SOURCE_GONE, id="C21 its source vanishes while it is fetched"),
+        pytest.param("moved", Reason.SOURCE_CHANGED, id="C06 it changes while it is fetched"),
+        pytest.param("none", Reason.MODEL_VERSION_NOT_FOUND, id="there is no such version"),
+        pytest.param("pods", Reason.CANARY_PODS_NOT_READY, id="its pods crash"),
+        pytest.param("time", Reason.CANARY_EXPIRED, id="it is forgotten"),
+    ],
+)
+def test_a_bad_canary_leaves_stable_untouched_and_has_one_reason(stage, trouble, reason):
+    stable = stage.holders("m1")
+    spoil(stage, trouble, reason)
+    stage.wish("m1", "m2", 5, deadline="2h")
     stage.core.settle()
+    if trouble == "time":
+        stage.pass_time(7300)
     assert (stage.weight, stage.said()[1]) == (0, reason)
     assert stage.holders("m1", origin=EntryOrigin.PLACEMENT) == stable
     assert stage.status.copies.ready == 2
@@ -346,6 +357,21 @@ def test_a_forgotten_canary_loses_its_traffic_and_its_protection_but_not_its_byt
     assert stage.reasons().count(Reason.CANARY_EXPIRED) == 1
     stage.wish("m1", "m2", 30, deadline="2h")
     assert stage.weight == 30
+
+
+def test_a_canary_in_place_of_one_that_has_ended_is_not_promised_the_room_of_what_is_held(stage):
+    """The copies of the ended one may be given up, until they are held."""
+    fill(stage, GIB)
+    for name in ("m2", "m3"):
+        stage.world.add_version(name)
+    stage.wish("m1", "m2", 25, deadline="2h")
+    stage.pass_time(7300)
+    stage.wish("m1", "m3", 25, deadline="2h")
+    assert stage.said()[1] == Reason.CANARY_DOES_NOT_FIT
+    assert stage.holders("m3") == set()
+    assert len(stage.holders("m2", origin=EntryOrigin.HOLD)) == 2
+    stage.pass_time(3700)
+    assert (stage.weight, stage.holders("m2")) == (25, set())
 
 
 def test_new_and_lost_nodes_act_only_below_min_ready_while_a_rollout_is_under_way():
