@@ -144,10 +144,14 @@ deflake: setup binaries ## Repeat tests until one fails: make deflake K=expr.
 fuzz-nightly: setup ## The socket: a million malformed messages, a thousand attaches with kills.
 	@MODELCACHE_FUZZ_MESSAGES=1000000 MODELCACHE_KILLED_CLIENTS=1000 $(RUN) -m pytest -q tests/socket/test_fuzz.py tests/socket/test_killed_clients.py
 
+.PHONY: rollouts-nightly
+rollouts-nightly: setup binaries ## Twenty rollouts, forth and back, under kills of everything.
+	@MODELCACHE_ROLLOUT_RUNS=20 $(RUN) -m pytest -q -s e2e/test_rollout_kills.py
+
 .PHONY: e2e
 e2e: setup binaries $(if $(ROOT),images) ## End-to-end: demo and kills; as root also the product on three real nodes.
 	@$(if $(ROOT),,echo "not root: the suites on real nodes are left out")
-	@$(RUN) -m pytest $(if $(ROOT),e2e,e2e/test_demo.py e2e/test_kills.py) $(if $(K),-k "$(K)")
+	@$(RUN) -m pytest $(if $(ROOT),e2e,e2e/test_demo.py e2e/test_kills.py e2e/test_rollout_kills.py) $(if $(K),-k "$(K)")
 
 .PHONY: bench
 bench: setup binaries ## Benchmarks: all, or NAME=s3-to-disk.
