@@ -42,6 +42,12 @@ LABEL_TRACK: Final = "modelcache.io/track"
 LABEL_PLACEMENT: Final = "modelcache.io/placement"
 PLACEMENT_REQUIRED: Final = "required"
 ANNOTATION_WAIT: Final = "modelcache.io/wait"
+# Annotations on pods, written by users, read by injection: where the pod's server is sent its first
+# request, and which. Without the first there is no warm-up.
+ANNOTATION_WARM_UP: Final = "modelcache.io/warmup"
+ANNOTATION_WARM_UP_BODY: Final = "modelcache.io/warmup-body"
+ANNOTATION_WARM_UP_TOKENS: Final = "modelcache.io/warmup-tokens"
+ANNOTATION_WARM_UP_DEADLINE: Final = "modelcache.io/warmup-deadline"
 # Marks of what injection has done, so that it is done once; and what the user's own settings kept
 # it from doing. Written by injection, read by injection and by people.
 ANNOTATION_INJECTED: Final = "modelcache.io/injected"
@@ -56,6 +62,8 @@ TAINT_AGENT_NOT_READY: Final = "modelcache.io/agent-not-ready"
 # What injection adds to a pod, by name.
 VOLUME_NAME: Final = "modelcache"
 WAIT_CONTAINER: Final = "modelcache-wait"
+# Its readiness is its pod's; how it fails, the operator reads in the pod's status.
+WARM_UP_CONTAINER: Final = "modelcache-warmup"
 MOUNT_PATH: Final = "/mnt/models"
 # Environment of containers that read models. The last two are the Hugging Face libraries' own.
 ENV_MODEL_PATH: Final = "MODELCACHE_PATH"
@@ -328,6 +336,7 @@ class Reason(StrEnum):
     CANARY_RESIDENT = "CanaryResident"
     CANARY_DOES_NOT_FIT = "CanaryDoesNotFit"
     CANARY_PODS_NOT_READY = "CanaryPodsNotReady"
+    CANARY_WARM_UP_FAILED = "CanaryWarmUpFailed"
     CANARY_EXPIRED = "CanaryExpired"
     STABLE_NOT_READY = "StableNotReady"
     STEP_TAKEN = "StepTaken"

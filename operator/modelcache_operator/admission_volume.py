@@ -26,8 +26,13 @@ from modelcache_operator.injection import (
     build_mount,
     build_volume,
     build_wait_container,
+    build_warm_up_container,
 )
-from modelcache_operator.injection_rules import CONTAINER_LISTS, ENVIRONMENT
+from modelcache_operator.injection_rules import (
+    CONTAINER_LISTS,
+    ENVIRONMENT,
+    WARM_UP_ENVIRONMENT,
+)
 from modelcache_operator.json_patch import escape_key
 
 _OWN_PATHS: Final = f"[{quote(names.MOUNT_PATH)}, {quote(names.MOUNT_PATH + '/')}]"
@@ -69,8 +74,10 @@ def _volume_variables() -> dict[str, str]:
     wait = f'{member("variables.annotations", names.ANNOTATION_WAIT)} != "false"'
     no_volume = quote(f"volume {names.VOLUME_NAME}")
     no_wait = quote(f"container {names.WAIT_CONTAINER}")
+    no_warm_up = quote(f"container {names.WARM_UP_CONTAINER}")
     refusals = [
         f"(variables.wait && variables.waitIsTaken ? [{no_wait}] : [])",
+        f"(variables.warmUp && variables.warmUpIsTaken ? [{no_warm_up}] : [])",
         f'variables.all.filter(c, !({_READS})).map(c, "mount in " + c.name)',
         *(
             f"variables.all.filter(c, {_READS} && {_has_other(one)})"
@@ -93,6 +100,8 @@ def _volume_variables() -> dict[str, str]:
         ),
         "wait": wait,
         "waitIsTaken": f"variables.all.exists(c, c.name == {quote(names.WAIT_CONTAINER)})",
+        "warmUp": f'{member("variables.annotations", names.ANNOTATION_WARM_UP)} != ""',
+        "warmUpIsTaken": f"variables.all.exists(c, c.name == {quote(names.WARM_UP_CONTAINER)})",
         "refused": f"variables.isOurs ? ({' + '.join(refusals)}) : [{no_volume}]",
     }
 
@@ -108,8 +117,12 @@ def _volume_operations(settings: InjectionSettings) -> Iterable[str]:
     for field_name in CONTAINER_LISTS:
         yield from _equip(field_name)
     waits = "variables.isOurs && variables.wait && !variables.waitIsTaken"
-    yield when(f"{waits} && size(variables.initContainers) == 0", add("/spec/initContainers", []))
+    warms = "variables.isOurs && variables.warmUp && !variables.warmUpIsTaken"
+    adds = f"({waits} || {warms})"
+    yield when(f"{adds} && size(variables.initContainers) == 0", add("/spec/initContainers", []))
     yield when(waits, add("/spec/initContainers/0", build_wait_container(settings)))
+    said = {n: Cel(member("variables.annotations", key)) for n, key in WARM_UP_ENVIRONMENT.items()}
+    yield when(warms, add("/spec/initContainers/-", build_warm_up_container(settings, said)))
     yield from annotate({names.ANNOTATION_INJECTED: INJECTED})
     path = f"/metadata/annotations/{escape_key(names.ANNOTATION_NOT_INJECTED)}"
     yield when("size(variables.refused) > 0", add(path, Cel('variables.refused.join(", ")')))

@@ -22,25 +22,29 @@ from modelcache_operator.injection_rules import (
     ENVIRONMENT,
     MIRROR_ANNOTATION,
     OS_LABEL,
+    WARM_UP_ENVIRONMENT,
     WINDOWS,
     Raw,
     annotations_of,
     containers_of,
+    has_container,
     has_other,
     has_variable,
-    has_wait,
     is_our_mount,
     is_volume_ours,
     reads,
     wants_wait,
+    wants_warm_up,
 )
 from modelcache_operator.json_patch import Operation, add_all, escape_key
 
 INJECTED: Final = "true"
 DEFAULT_TRACK: Final = names.Track.STABLE.value
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-# No user has to own it: the wait only reads what everybody may read.
-_WAIT_USER: Final = 65532
+# No user has to own it: our containers only read what everybody may read.
+_OUR_USER: Final = 65532
+_LAST_WORDS: Final = "/dev/termination-log"
+_PROBE_SECONDS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,27 +97,51 @@ def build_mount() -> dict[str, Any]:
 
 
 def build_wait_container(settings: InjectionSettings) -> dict[str, Any]:
-    """The init container that ends when the model is complete.
+    """The init container that ends when the model is complete."""
+    env = [{"name": names.ENV_MODEL_PATH, "value": ENVIRONMENT[names.ENV_MODEL_PATH]}]
+    container = _build_container(settings, names.WAIT_CONTAINER, "wait", env)
+    return {**container, "volumeMounts": [build_mount()]}
+
+
+def build_warm_up_container(
+    settings: InjectionSettings, values: Mapping[str, str]
+) -> dict[str, Any]:
+    """The sidecar that is ready when the pod's server has answered once.
+
+    Its pod is not Ready before. The file is the kubelet's own for last words: there is one in every
+    container, and its writer needs no volume.
+    """
+    env = [{"name": name, "value": value} for name, value in values.items()]
+    container = _build_container(settings, names.WARM_UP_CONTAINER, "warmup", env)
+    probe = {"exec": {"command": ["test", "-s", _LAST_WORDS]}}
+    return {
+        **container,
+        "restartPolicy": "Always",
+        "readinessProbe": {**probe, "periodSeconds": _PROBE_SECONDS, "timeoutSeconds": 5},
+    }
+
+
+def _build_container(
+    settings: InjectionSettings, name: str, command: str, env: Sequence[Raw]
+) -> dict[str, Any]:
+    """A program of the agent's image beside the user's.
 
     Allowed by Pod Security `restricted`. Requests equal limits, so that a Guaranteed pod stays one.
     """
     resources = {"cpu": "100m", "memory": "128Mi"}
     return {
-        "name": names.WAIT_CONTAINER,
+        "name": name,
         "image": settings.wait_image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["modelcache-agent", "wait"],
-        "env": [
-            {"name": names.ENV_MODEL_PATH, "value": ENVIRONMENT[names.ENV_MODEL_PATH]},
-        ],
-        "volumeMounts": [build_mount()],
+        "command": ["modelcache-agent", command],
+        "env": list(env),
         "resources": {"requests": resources, "limits": resources},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
             "runAsNonRoot": True,
-            "runAsUser": _WAIT_USER,
+            "runAsUser": _OUR_USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
     }
@@ -174,10 +202,16 @@ def _give_volume(pod: Raw, cache: str, settings: InjectionSettings) -> Iterator[
         for index, container in enumerate(spec.get(field_name) or ()):
             if reads(container):
                 yield from _equip(container, f"/spec/{field_name}/{index}")
-    if wants_wait(pod) and not has_wait(spec):
-        if not spec.get("initContainers"):
-            yield _add("/spec/initContainers", [])
+    waits = wants_wait(pod) and not has_container(spec, names.WAIT_CONTAINER)
+    warms = wants_warm_up(pod) and not has_container(spec, names.WARM_UP_CONTAINER)
+    if (waits or warms) and not spec.get("initContainers"):
+        yield _add("/spec/initContainers", [])
+    if waits:
         yield _add("/spec/initContainers/0", build_wait_container(settings))
+    if warms:
+        said = annotations_of(pod)
+        values = {name: said.get(key, "") for name, key in WARM_UP_ENVIRONMENT.items()}
+        yield _add("/spec/initContainers/-", build_warm_up_container(settings, values))
 
 
 def _equip(container: Raw, path: str) -> Iterator[Operation]:
@@ -199,8 +233,10 @@ def _refusals(pod: Raw) -> Iterator[str]:
     if not is_volume_ours(spec):
         yield f"volume {names.VOLUME_NAME}"
         return
-    if wants_wait(pod) and has_wait(spec):
+    if wants_wait(pod) and has_container(spec, names.WAIT_CONTAINER):
         yield f"container {names.WAIT_CONTAINER}"
+    if wants_warm_up(pod) and has_container(spec, names.WARM_UP_CONTAINER):
+        yield f"container {names.WARM_UP_CONTAINER}"
     containers = list(containers_of(spec))
     yield from (f"mount in {one['name']}" for one in containers if not reads(one))
     for name in ENVIRONMENT:

@@ -19,6 +19,13 @@ ENVIRONMENT: Final = {
     names.ENV_HUB_CACHE: f"{names.MOUNT_PATH}/hub",
     names.ENV_HUB_OFFLINE: "1",
 }
+# Environment of the warm-up container, by the annotation that says it. Empty means the default.
+WARM_UP_ENVIRONMENT: Final = {
+    f"{names.ENV_PREFIX_AGENT}URL": names.ANNOTATION_WARM_UP,
+    f"{names.ENV_PREFIX_AGENT}BODY": names.ANNOTATION_WARM_UP_BODY,
+    f"{names.ENV_PREFIX_AGENT}TOKENS": names.ANNOTATION_WARM_UP_TOKENS,
+    f"{names.ENV_PREFIX_AGENT}DEADLINE": names.ANNOTATION_WARM_UP_DEADLINE,
+}
 CONTAINER_LISTS: Final = ("containers", "initContainers")
 OS_LABEL: Final = "kubernetes.io/os"
 WINDOWS: Final = "windows"
@@ -78,6 +85,11 @@ def wants_wait(pod: Raw) -> bool:
     return annotations_of(pod).get(names.ANNOTATION_WAIT) != "false"
 
 
-def has_wait(spec: Raw) -> bool:
-    """True if the wait container's name is taken."""
-    return any(one["name"] == names.WAIT_CONTAINER for one in containers_of(spec))
+def wants_warm_up(pod: Raw) -> bool:
+    """True if the pod says where its server takes a first request."""
+    return bool(annotations_of(pod).get(names.ANNOTATION_WARM_UP))
+
+
+def has_container(spec: Raw, name: str) -> bool:
+    """True if the name of one of our containers is taken."""
+    return any(one["name"] == name for one in containers_of(spec))

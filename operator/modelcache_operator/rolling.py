@@ -117,6 +117,7 @@ class Roller:
             size_bytes=version.status.size_bytes or 0,
             stable_version=one.version,
             stable=one.nodes,
+            slower=one.slower,
             present=one.canary.nodes,
             weight=find_canary_weight(cache, version.uid),
             has_ended=ended,
@@ -223,4 +224,10 @@ class Roller:
             for pod in self.world.pods_of(cache.key)
             if pod.track == Track.CANARY and not pod.is_over
         ]
-        return CanaryPods(len(pods), sum(pod.is_ready for pod in pods))
+        failures = sorted((p.key.name, p.warm_up_failure) for p in pods if p.warm_up_failure)
+        return CanaryPods(
+            total=len(pods),
+            ready=sum(pod.is_ready for pod in pods),
+            cold=sum(pod.is_cold for pod in pods),
+            warm_up_failure=": ".join(failures[0]) if failures else None,
+        )

@@ -34,6 +34,7 @@ class Row:
     is_injected: bool = True
     has_volume: bool = True
     has_wait: bool = True
+    has_warm_up: bool = False
     keys: tuple[str, ...] = (KEY,)
     is_gated: bool = False
     lacks: tuple[str, ...] = ()
@@ -350,6 +351,44 @@ _CLASHES = [
     ),
 ]
 
+_URL = "http://localhost:8000/v1/completions"
+WARM_UP = {"modelcache.io/warmup": _URL}
+_WARM_UP = [
+    Row("a warm-up", make_pod(annotations=WARM_UP), has_warm_up=True),
+    Row(
+        "a warm-up of its own words, after the init containers",
+        make_pod(
+            annotations={
+                **WARM_UP,
+                "modelcache.io/warmup-body": '{"input": "{prompt}"}',
+                "modelcache.io/warmup-tokens": "2048",
+                "modelcache.io/warmup-deadline": "20m",
+            },
+            initContainers=[make_container("i")],
+        ),
+        has_warm_up=True,
+    ),
+    Row(
+        "a warm-up without a wait",
+        make_pod(annotations={**WARM_UP, "modelcache.io/wait": "false"}),
+        has_wait=False,
+        has_warm_up=True,
+    ),
+    Row("an empty warm-up", make_pod(annotations={"modelcache.io/warmup": ""})),
+    Row(
+        "a warm-up and a container of its name",
+        make_pod(annotations=WARM_UP, containers=[make_container("modelcache-warmup")]),
+        lacks=("container modelcache-warmup",),
+    ),
+    Row(
+        "a warm-up and a foreign volume of our name",
+        make_pod(annotations=WARM_UP, volumes=[{"name": "modelcache", "emptyDir": {}}]),
+        has_volume=False,
+        has_wait=False,
+        lacks=("volume modelcache",),
+    ),
+]
+
 _AFFINITY = [
     Row("an empty affinity", make_pod(affinity={})),
     Row("an empty node affinity", make_pod(affinity=affinity())),
@@ -481,7 +520,7 @@ _LEFT_ALONE = [
     ),
 ]
 
-ROWS = [*_PLAIN, *_CLASHES, *_AFFINITY, *_REQUIRED, *_LEFT_ALONE]
+ROWS = [*_PLAIN, *_CLASHES, *_WARM_UP, *_AFFINITY, *_REQUIRED, *_LEFT_ALONE]
 
 
 def cache_of(row: Row) -> KnownCache | None:

@@ -36,6 +36,7 @@ def test_the_pod_gets_what_its_row_says(row: Row):
     spec = result["spec"]
     init = [one["name"] for one in spec.get("initContainers", [])]
     assert (init[:1] == ["modelcache-wait"]) is row.has_wait
+    assert (init[-1:] == ["modelcache-warmup"]) is row.has_warm_up
     drivers = [
         one["csi"]["driver"]
         for one in spec.get("volumes", [])
@@ -89,6 +90,8 @@ def test_every_reading_container_has_mount_and_path(row: Row):
     refused = {words.removeprefix("mount in ") for words in row.lacks}
     for field in ("containers", "initContainers"):
         for container in result["spec"].get(field, []):
+            if row.has_warm_up and container["name"] == "modelcache-warmup":
+                continue
             paths = [m["mountPath"].rstrip("/") for m in container.get("volumeMounts", [])]
             names = [variable["name"] for variable in container.get("env", [])]
             assert len(names) == len(set(names))

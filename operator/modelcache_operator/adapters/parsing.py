@@ -10,7 +10,12 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from modelcache_api.names import AGENT_LEASE_PREFIX, GATE_PLACEMENT, LABEL_CACHE
+from modelcache_api.names import (
+    AGENT_LEASE_PREFIX,
+    GATE_PLACEMENT,
+    LABEL_CACHE,
+    WARM_UP_CONTAINER,
+)
 from modelcache_api.v1alpha1.base import ApiModel
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheNodeStatus
 from modelcache_api.v1alpha1.model_cache import ModelCacheSpec, ModelCacheStatus
@@ -148,6 +153,7 @@ def _parse_pod(raw: Raw, key: ObjectKey, uid: Uid) -> PodView:
     ready = {c.get("status") for c in status.get("conditions") or () if c.get("type") == "Ready"}
     gates = {gate["name"] for gate in spec.get("schedulingGates") or ()}
     is_gated = GATE_PLACEMENT in gates
+    is_cold, failure = _parse_warm_up(spec, status)
     return PodView(
         key=key,
         uid=uid,
@@ -158,8 +164,25 @@ def _parse_pod(raw: Raw, key: ObjectKey, uid: Uid) -> PodView:
         is_gated=is_gated,
         is_over=status.get("phase") in _OVER,
         is_ready=ready == {"True"},
+        is_cold=is_cold,
+        warm_up_failure=failure,
         constraints=parse_constraints(spec) if is_gated else None,
     )
+
+
+def _parse_warm_up(spec: Raw, status: Raw) -> tuple[bool, str | None]:
+    """Whether the pod's warm-up is yet to succeed, and how it last failed, as the kubelet says."""
+    if all(one["name"] != WARM_UP_CONTAINER for one in spec.get("initContainers") or ()):
+        return False, None
+    found = status.get("initContainerStatuses") or ()
+    seen: Raw = next((one for one in found if one.get("name") == WARM_UP_CONTAINER), {})
+    if seen.get("ready"):
+        return False, None
+    for state in ("state", "lastState"):
+        ended = (seen.get(state) or {}).get("terminated") or {}
+        if ended.get("exitCode"):
+            return True, str(ended.get("message") or f"exit code {ended['exitCode']}")
+    return True, None
 
 
 def _read_leniently(model: type[_M], raw: Raw) -> _M:

@@ -42,10 +42,16 @@ class CanaryCopies:
 
 @dataclass(frozen=True, slots=True)
 class CanaryPods:
-    """Living pods of the canary's track."""
+    """Living pods of the canary's track.
+
+    `cold` are those whose warm-up has not succeeded, and `warm_up_failure` names a pod whose
+    warm-up has failed, and how.
+    """
 
     total: int = 0
     ready: int = 0
+    cold: int = 0
+    warm_up_failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,9 +268,18 @@ def _find_failure(facts: RolloutFacts) -> Trouble | None:
     if copies.ready == 0:
         return Trouble(Reason.CANARY_LOADING, "no verified copy of the canary is left")
     if pods.total and not pods.ready:
-        message = f"none of the {pods.total} pods of the canary is Ready"
-        return Trouble(Reason.CANARY_PODS_NOT_READY, message)
+        return _describe_pods(pods)
     return None
+
+
+def _describe_pods(pods: CanaryPods) -> Trouble:
+    """Why pods are not Ready, as far as it is the warm-up."""
+    ready = f"{pods.ready} of {pods.total} pods of the canary are Ready"
+    if pods.warm_up_failure is not None:
+        message = f"{ready}; the warm-up of pod {pods.warm_up_failure}"
+        return Trouble(Reason.CANARY_WARM_UP_FAILED, message)
+    cold = f", {pods.cold} are being warmed up" if pods.cold else ""
+    return Trouble(Reason.CANARY_PODS_NOT_READY, ready + cold)
 
 
 def _judge_reached(facts: RolloutFacts, state: RolloutStatus, weight: int) -> RolloutVerdict | None:
@@ -293,8 +308,7 @@ def _judge_gates(facts: RolloutFacts, state: RolloutStatus, weight: int) -> Roll
         message = f"{copies.ready} of {copies.wanted} copies of the canary are verified"
         trouble = Trouble(Reason.CANARY_LOADING, message)
     elif pods.ready < pods.total:
-        message = f"{pods.ready} of {pods.total} pods of the canary are Ready"
-        trouble = Trouble(Reason.CANARY_PODS_NOT_READY, message)
+        trouble, is_waiting = _describe_pods(pods), pods.warm_up_failure is None
     elif facts.stable_ready < facts.spec.placement.min_ready:
         message = (
             f"stable has {facts.stable_ready} verified copies, minReady is "

@@ -148,7 +148,10 @@ class PodConstraints:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A pod that names a ModelCache of its namespace. `constraints` are of gated pods alone."""
+    """A pod that names a ModelCache of its namespace. `constraints` are of gated pods alone.
+
+    `is_cold` while its warm-up has not succeeded; `warm_up_failure` is how that last failed.
+    """
 
     key: ObjectKey
     uid: Uid
@@ -159,6 +162,8 @@ class PodView:
     is_gated: bool = False
     is_over: bool = False
     is_ready: bool = False
+    is_cold: bool = False
+    warm_up_failure: str | None = None
     constraints: PodConstraints | None = None
 
 

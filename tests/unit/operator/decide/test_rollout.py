@@ -96,6 +96,24 @@ ROLLBACK = spec(on_failure="Rollback")
             facts(pods=CanaryPods(2, 1)), 0, Reason.CANARY_PODS_NOT_READY, id="pods are awaited"
         ),
         pytest.param(
+            facts(pods=CanaryPods(2, 1, cold=1)),
+            0,
+            Reason.CANARY_PODS_NOT_READY,
+            id="pods are being warmed up",
+        ),
+        pytest.param(
+            facts(pods=CanaryPods(2, 1, cold=1, warm_up_failure="p1: no")),
+            0,
+            Reason.CANARY_WARM_UP_FAILED,
+            id="the warm-up of a pod has failed",
+        ),
+        pytest.param(
+            facts(stored_weight=50, pods=CanaryPods(1, 0, cold=1, warm_up_failure="p1: no")),
+            50,
+            Reason.CANARY_WARM_UP_FAILED,
+            id="a failed warm-up of all pods holds the weight",
+        ),
+        pytest.param(
             facts(spec=spec(min_ready=2), stable_ready=1),
             0,
             Reason.STABLE_NOT_READY,
