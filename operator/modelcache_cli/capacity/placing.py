@@ -150,6 +150,7 @@ class _Draft:
             size_bytes=version.size_bytes,
             stable_version=stable.uid,
             stable=plan.nodes,
+            slower=plan.slower,
             present=present,
             weight=traffic.canary if traffic is not None else 0,
         )
