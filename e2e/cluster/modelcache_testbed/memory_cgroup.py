@@ -47,13 +47,18 @@ class MemoryCgroup:
     def file_bytes(self) -> int:
         """Page cache that is charged here."""
         name = "cache" if self.version == 1 else "file"
-        found = re.search(rf"^{name} (\d+)$", (self.folder / "memory.stat").read_text(), re.M)
+        stat = (self.folder / "memory.stat").read_text()
+        found = re.search(rf"^{name} (\d+)$", stat, re.MULTILINE)
         return 0 if found is None else int(found.group(1))
 
 
 @contextlib.contextmanager
 def memory_cgroup(limit_bytes: int | None = None, *, name: str = "test") -> Iterator[MemoryCgroup]:
-    """One for the block, whose processes end before it does. Raises OSError where none can be made."""
+    """One for the block, which its processes do not outlive.
+
+    Raises:
+        OSError: none can be made here.
+    """
     parent, version = _find_parent()
     folder = parent / f"{_prefix(name)}{uuid.uuid4().hex[:8]}"
     folder.mkdir()
