@@ -52,7 +52,7 @@ class HostPart:
         )
         unfit = self._scene.find_unfit()
         if unfit is not None:
-            say(f"   NOT SHOWN: this machine cannot lock memory for it: {unfit}")
+            say(f"   NOT SHOWN: HostTierUnfit: {unfit}")
             self._restart(None, ())
             return
         with self._pod_file() as file, self._readers(file.parent) as readers:

@@ -26,13 +26,13 @@ _INTERVAL, _LONG_HOLD, _SHORT_HOLD = "10s", "10m", "10s"
 
 @dataclass(frozen=True)
 class Split:
-    """How the client answered all keys; `came` and `went`: keys of the canary, since last time."""
+    """How the client answered all keys, and how many changed their version since last time."""
 
     weights: Mapping[str, int]
     v1: int
     v2: int
-    came: int
-    went: int
+    to_v1: int
+    to_v2: int
 
 
 class RolloutPart:
@@ -51,7 +51,7 @@ class RolloutPart:
             self._split(client, 5)
             self._raise(client, 25)
             self._roll_back(client, warm)
-            self._promote(warm)
+            self._promote(client, warm)
         self._end_hold(warm)
 
     def _begin(self, warm: set[str]) -> None:
@@ -101,7 +101,7 @@ class RolloutPart:
         self._scene.change_cache(canary={"weight": weight})
         self._await_weight(weight)
         split = self._check_split(client, weight)
-        check(split.went == 0, f"{split.came:,} keys came to v2, {split.went} left it")
+        check(split.to_v1 == 0, f"{split.to_v2:,} keys went to v2, {split.to_v1} came back")
 
     def _roll_back(self, client: Program, warm: set[str]) -> None:
         start_step(
@@ -109,11 +109,11 @@ class RolloutPart:
         )
         before, began = self._scene.bytes_read(), time.monotonic()
         self._scene.change_cache(canary=None)
-        split = self._await_split(client, {"stable": 100})
+        split = self._await_split(client, {"stable": 100}, v2=0)
         seconds = time.monotonic() - began
         check(
-            split.v1 == KEYS and split.v2 == 0,
-            f"all {KEYS:,} keys are answered by v1, {seconds:.1f} s after the change",
+            split.v1 == KEYS,
+            f"all {KEYS:,} keys are answered by v1 again, {seconds:.1f} s after the change",
         )
         wait_until(lambda: bool(self._scene.status().get("held")), seconds=30, what="the held v2")
         (held,) = self._scene.status()["held"]
@@ -123,7 +123,7 @@ class RolloutPart:
         )
         self._check_nothing_read(before)
 
-    def _promote(self, warm: set[str]) -> None:
+    def _promote(self, client: Program, warm: set[str]) -> None:
         start_step(
             "Promotion: v2 becomes stable, in one change. It was held, so nothing is read; v1 is "
             "held now."
@@ -141,6 +141,8 @@ class RolloutPart:
             what="two copies of v2",
         )
         show(self._scene.cluster.kubectl("get", "modelcaches", "--namespace", TEAM))
+        split = self._await_split(client, {"stable": 100}, v2=KEYS)
+        check(split.v2 == KEYS, f"the same process answers all {KEYS:,} keys by v2")
         self._check_nothing_read(before)
         held = {row["modelVersion"] for row in self._scene.status().get("held", ())}
         check(held == {V1}, f"held: {', '.join(sorted(held))}")
@@ -168,12 +170,15 @@ class RolloutPart:
         )
         return split
 
-    def _await_split(self, client: Program, weights: Mapping[str, int]) -> Split:
+    def _await_split(
+        self, client: Program, weights: Mapping[str, int], *, v2: int | None = None
+    ) -> Split:
+        """Ask until the client knows the weights, and until v2 has that many keys."""
         found: list[Split] = []
 
         def is_there() -> bool:
             found[:] = [self._read_split(client.ask())]
-            return found[0].weights == weights
+            return found[0].weights == weights and v2 in {None, found[0].v2}
 
         wait_until(is_there, seconds=30, what=f"the weights {dict(weights)} in the client")
         return found[0]
@@ -181,13 +186,18 @@ class RolloutPart:
     def _read_split(self, told: Mapping[str, Any]) -> Split:
         """Whose answers they are is found out by comparing them with the references."""
         counts = dict.fromkeys((V1, V2), 0)
+        if told["misses"]:
+            raise TestbedError(f"{told['misses']} keys were answered by the other version")
         for vector, number in told["answers"]:
             version = min(counts, key=lambda name: distance(vector, self._references[name]))
             off = distance(vector, self._references[version])
             if off >= _SAME[version]:
                 raise TestbedError(f"an answer is neither version's: it is {off:g} off {version}'s")
             counts[version] += number
-        return Split(told["weights"], counts[V1], counts[V2], told["came"], told["went"])
+        moved = {(old, new): number for old, new, number in told["moved"]}
+        return Split(
+            told["weights"], counts[V1], counts[V2], moved.get((V2, V1), 0), moved.get((V1, V2), 0)
+        )
 
     # --- the control plane -------------------------------------------------------------------
 

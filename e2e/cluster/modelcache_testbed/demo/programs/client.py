@@ -24,25 +24,26 @@ def main() -> None:
     volume, cache, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
     attachment = modelcache.attach(cache, root=volume, timeout=60)
     keys = [f"request-{number}" for number in range(count)]
-    answers: dict[str, list[float]] = {}
-    on_canary: set[str] = set()
+    answers: dict[str, tuple[float, ...]] = {}
+    given: dict[str, str] = {}
 
-    def answer(track: str) -> list[float]:
-        if track not in answers:
-            version = attachment.version(track)
-            answers[track] = embed(version.tensors(), version.path, SENTENCE)
-        return answers[track]
+    def answer(version: modelcache.Version) -> tuple[float, ...]:
+        """Loaded when the first key asks for it, and kept."""
+        if version.name not in answers:
+            answers[version.name] = tuple(embed(version.tensors(), version.path, SENTENCE))
+        return answers[version.name]
 
     def split(_line: str) -> dict[str, Any]:
-        nonlocal on_canary
-        given = {key: attachment.choose(key) for key in keys}
-        counted = Counter(tuple(answer(track)) for track in given.values())
-        before, on_canary = on_canary, {key for key in keys if given[key] == "canary"}
+        chosen = {key: attachment.choose_version(key) for key in keys}
+        counted = Counter(answer(version) for version in chosen.values())
+        names = {key: version.name for key, version in chosen.items()}
+        moved = Counter((given[key], names[key]) for key in given if given[key] != names[key])
+        given.update(names)
         return {
             "weights": dict(attachment.weights()),
-            "answers": [[list(vector), number] for vector, number in counted.items()],
-            "came": len(on_canary - before),
-            "went": len(before - on_canary),
+            "answers": [[vector, number] for vector, number in counted.items()],
+            "moved": [[*pair, number] for pair, number in moved.items()],
+            "misses": attachment.misses,
         }
 
     serve(split)
