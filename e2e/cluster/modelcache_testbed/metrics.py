@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 import urllib.request
-from collections import Counter
+from collections import defaultdict
 
 from modelcache_testbed.ports import LOOPBACK
 
-_SERIES = re.compile(r"^(\w+)(?:\{.*\})? ([0-9.e+]+)$", re.MULTILINE)
+_SERIES = re.compile(r"^(\w+)(?:\{.*\})? ([0-9.e+-]+)$", re.MULTILINE)
 
 
 def parse_metrics(text: str) -> dict[str, float]:
     """Each series by its name, summed over its labels."""
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     for name, value in _SERIES.findall(text):
-        found[name] += float(value)  # type: ignore[assignment]
+        found[name] += float(value)
     return dict(found)
 
 

@@ -16,6 +16,7 @@ import torch
 import modelcache
 from modelcache_testbed.demo.programs.lines import serve
 from modelcache_testbed.demo.programs.minilm import SENTENCE, embed
+from modelcache_testbed.waiting import wait_until
 
 
 def main() -> None:
@@ -23,6 +24,11 @@ def main() -> None:
     torch.set_num_threads(1)
     volume, cache, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
     attachment = modelcache.attach(cache, root=volume, timeout=60)
+    wait_until(
+        lambda: len(attachment.versions()) > 1,
+        seconds=60,
+        what="the folder of the second version in the volume",
+    )
     keys = [f"request-{number}" for number in range(count)]
     answers: dict[str, tuple[float, ...]] = {}
     given: dict[str, str] = {}
