@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from modelcache_api.quantities import format_bytes
 from modelcache_testbed.demo.scene import CACHE, TEAM, V1, V2, Scene
 from modelcache_testbed.demo.steps import check, show, start_step
 from modelcache_testbed.demo.talk import Program
@@ -59,6 +60,7 @@ class RolloutPart:
             "Rollout: v2 (MiniLM cast to bfloat16) as canary at 5 %. Traffic moves when both nodes "
             "hold both."
         )
+        before = self._scene.bytes_read()
         self._scene.cluster.apply([self._scene.build_version(V2)])
         rollout = {"interval": _INTERVAL, "holdFor": _LONG_HOLD}
         self._scene.change_cache(canary={"modelVersion": V2, "weight": 5}, rollout=rollout)
@@ -74,6 +76,12 @@ class RolloutPart:
                 self._scene.warm_nodes(version) == warm,
                 f"{version}: verified and labelled on {' and '.join(sorted(warm))}",
             )
+        sent, fetched = self._count_since(before)
+        check(
+            0 < sent < fetched,
+            f"the store has sent {format_bytes(sent)} for it, the agents have fetched "
+            f"{format_bytes(fetched)}: half of it from each other",
+        )
 
     @contextlib.contextmanager
     def _client(self) -> Iterator[Program]:
@@ -208,10 +216,13 @@ class RolloutPart:
         wait_until(is_there, seconds=90, what=f"a weight of {weight} in status.traffic")
 
     def _check_nothing_read(self, before: tuple[int, int]) -> None:
-        sent, fetched = (
-            now - then for now, then in zip(self._scene.bytes_read(), before, strict=True)
-        )
+        sent, fetched = self._count_since(before)
         check(
             sent == 0 and fetched == 0,
             f"the store has sent {sent} bytes, the agents have fetched {fetched}",
         )
+
+    def _count_since(self, before: tuple[int, int]) -> tuple[int, int]:
+        """Bytes that the store has sent since then, and that the agents have fetched."""
+        sent, fetched = self._scene.bytes_read()
+        return sent - before[0], fetched - before[1]

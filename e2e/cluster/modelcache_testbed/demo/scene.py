@@ -35,7 +35,7 @@ PREFIXES = {V1: "minilm/v1", V2: "minilm/v2"}
 _API = "/apis/modelcache.io/v1alpha1"
 _OF_TEAM = f"{_API}/namespaces/{TEAM}"
 _PODS = f"/api/v1/namespaces/{TEAM}/pods"
-_FETCHED = ("modelcache_agent_fetch_network_bytes_total", "modelcache_agent_fetch_peer_bytes_total")
+_FETCHED = "modelcache_agent_fetch_network_bytes_total"
 
 
 class Scene:
@@ -186,10 +186,7 @@ class Scene:
 
     def bytes_read(self) -> tuple[int, int]:
         """Bytes that the store has sent, and that the agents have fetched since they started."""
-        fetched = 0.0
-        for port in self._metrics_ports.values():
-            found = read_metrics(port)
-            fetched += sum(found.get(name, 0.0) for name in _FETCHED)
+        fetched = sum(read_metrics(port)[_FETCHED] for port in self._metrics_ports.values())
         return self.store.sent_bytes(), int(fetched)
 
 
