@@ -39,14 +39,22 @@ def main() -> None:
             answers[version.name] = tuple(embed(version.tensors(), version.path, SENTENCE))
         return answers[version.name]
 
+    def choose() -> tuple[dict[str, int], dict[str, modelcache.Version]]:
+        """All keys by the same weights: a change meanwhile begins it anew."""
+        while True:
+            weights = dict(attachment.weights())
+            chosen = {key: attachment.choose_version(key) for key in keys}
+            if weights == attachment.weights():
+                return weights, chosen
+
     def split(_line: str) -> dict[str, Any]:
-        chosen = {key: attachment.choose_version(key) for key in keys}
+        weights, chosen = choose()
         counted = Counter(answer(version) for version in chosen.values())
         names = {key: version.name for key, version in chosen.items()}
         moved = Counter((given[key], names[key]) for key in given if given[key] != names[key])
         given.update(names)
         return {
-            "weights": dict(attachment.weights()),
+            "weights": weights,
             "answers": [[vector, number] for vector, number in counted.items()],
             "moved": [[*pair, number] for pair, number in moved.items()],
             "misses": attachment.misses,
