@@ -19,7 +19,7 @@ def run_demo(state: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=os.environ | {"MODELCACHE_STATE_DIR": str(state)},
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=900,
         check=False,
     )
 
@@ -55,6 +55,9 @@ def test_demo_shows_the_main_job_and_leaves_nothing(state: Path, profile: str) -
         assert row.split()[:4] == ["search", "minilm", "minilm-v1", "2/2"]
         assert "Cached" in row
         assert "Traceback" not in result.stderr
+        if profile == "control-plane":
+            assert ("one copy of" in result.stderr) != ("NOT SHOWN: HostTierUnfit" in result.stderr)
+            assert result.stderr.count("the store has sent 0 bytes") == 2
     finally:
         down = run_demo(state, "--down")
     assert down.returncode == 0, down.stderr

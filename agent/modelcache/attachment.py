@@ -229,9 +229,12 @@ class Attachment:
         Where that version is not here, or not `among` the names of those that the caller has
         loaded, the request goes to stable, else to any that it has; `misses` counts these.
         """
-        if self._book is None:
+        if self._book is None or self._live is None:
             return self.version()
-        return self._book.choose(self.choose(key), among)
+        # One look for both: a canary that leaves in between would be chosen and not be here.
+        progress = self._live.progress()
+        track = choose_track(key, self.cache or "", progress.canary_weight)
+        return self._book.choose(track, among, progress)
 
     def version(self, which: str | None = None) -> Version:
         """The version of a track or a ModelVersion's name; None: the volume's own.

@@ -39,9 +39,11 @@ class VersionBook:
         found = next((one for one in self.look() if name in {one.track, one.name}), None)
         return None if found is None else self.take(found)
 
-    def choose(self, track: Track, among: Collection[str] | None) -> Version:
-        """The handle for a request of this track. Always one."""
-        shown = self.look()
+    def choose(
+        self, track: Track, among: Collection[str] | None, progress: VolumeProgress
+    ) -> Version:
+        """The handle for a request of this track, as the volume was when that was decided."""
+        shown = self._look_at(progress)
         gone = self._live.held.difference(one.uid for one in shown)
         kept = [
             replace(handle.shown, track="", is_leaving=True)
@@ -55,7 +57,9 @@ class VersionBook:
 
     def look(self) -> tuple[ShownVersion, ...]:
         """What the volume shows now, its own version first."""
-        progress = self._live.progress()
+        return self._look_at(self._live.progress())
+
+    def _look_at(self, progress: VolumeProgress) -> tuple[ShownVersion, ...]:
         seen, shown = self._looked
         if progress is not seen:
             shown = list_shown(progress)

@@ -150,6 +150,8 @@ class Condition(StrEnum):
     # Of CacheNodes, and only while it is true: the store's file system, or one of the kubelet's, is
     # too full for new copies.
     DISK_PRESSURE = "DiskPressure"
+    # Of CacheNodes, and only while it is true: it is to lock models in memory, and cannot.
+    HOST_TIER_UNFIT = "HostTierUnfit"
     # Of CacheNodes, and only while it is true: other nodes got wrong bytes from this one.
     PEER_SUSPECTED = "PeerSuspected"
     # Of ModelCaches with a canary: all of its copies that are wanted are verified.

@@ -17,6 +17,7 @@ STORY = (
     "pods",
     "peers",
     "libraries",
+    "host",
     "namespaces",
     "get",
     "refusals",

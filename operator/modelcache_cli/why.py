@@ -32,6 +32,12 @@ _SPELLINGS: Final[Mapping[str, TargetKind]] = {
     **dict.fromkeys(("pod", "pods", "po"), TargetKind.POD),
 }
 _MOST_WORDS: Final = 2
+# Of nodes, the gravest first.
+_WARNINGS: Final = (
+    Condition.DISK_PRESSURE,
+    Condition.PEER_SUSPECTED,
+    Condition.HOST_TIER_UNFIT,
+)
 RESOURCES: Final[Mapping[TargetKind, Resource]] = {
     TargetKind.CACHE: MODEL_CACHES,
     TargetKind.VERSION: MODEL_VERSIONS,
@@ -114,7 +120,7 @@ def judge_object(kind: TargetKind, found: Object) -> Finding:
         message = "the operator has not looked at it yet"
         return Finding(Reason.RESOLVING, message, "check that the operator runs")
     if ready.status == "True":
-        for warning in (Condition.DISK_PRESSURE, Condition.PEER_SUSPECTED):
+        for warning in _WARNINGS:
             if (told := _find(conditions, warning)) is not None and told.status == "True":
                 return Finding(told.reason, told.message)
         routed = _find(conditions, Condition.TRAFFIC_ROUTED)

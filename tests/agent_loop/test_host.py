@@ -167,6 +167,7 @@ async def test_a_node_that_is_unfit_says_so_once_and_its_disk_goes_on(bench, cap
         assert bench.cluster.labels
         assert not bench.cluster.in_memory
         assert bench.cluster.status.host_summary == "unfit"
+        assert bench.cluster.status.host_unfit == entry.message
         assert book(bench) is None
     assert sum("HostTierUnfit" in r.getMessage() for r in caplog.records) == 1
 
@@ -178,6 +179,7 @@ async def test_without_a_host_tier_the_entry_says_what_is_missing(bench):
         entry = await until_reason(bench, "v1", "HostTierUnfit")
         assert "host capacity" in entry.message
         assert bench.cluster.status.host_summary is None
+        assert bench.cluster.status.host_unfit is None
 
 
 async def test_C16_what_does_not_fit_stays_on_the_disk_with_the_numbers(bench):

@@ -10,15 +10,8 @@ from typing import Any
 from fakes.played_kubelet import Pod
 from fakes.store_world import read_tree
 from modelcache_agent.volume.folders import VolumeFolder
-from modelcache_agent.volume.publisher import Publisher
 from modelcache_agent.volume.requests import PublishRequest
-
-
-class UnmountedPublisher(Publisher):
-    """All of the driver but the mount, so that no root is needed."""
-
-    def _show(self, folder: VolumeFolder, target: Path) -> None:
-        """The pod's view is read where it lies."""
+from modelcache_testbed.played_volumes import UnmountedPublisher
 
 
 @dataclass
@@ -29,7 +22,7 @@ class PlayedPods:
     kubelet: Path
 
     @property
-    def publisher(self) -> Publisher:
+    def publisher(self) -> UnmountedPublisher:
         return UnmountedPublisher(self.store, self.kubelet)
 
     def add(self, pod: Pod) -> PodVolume:

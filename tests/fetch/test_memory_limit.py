@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fakes.memory_cgroup import memory_cgroup
 from fakes.page_room import drop, resident
 from fakes.range_server import RangeServer, Served
 from modelcache_agent.tiers.host.pages import FileMap
+from modelcache_testbed.memory_cgroup import memory_cgroup
 
 MIB = 1 << 20
 SIZE = 192 * MIB

@@ -50,6 +50,7 @@ def make_status(  # noqa: PLR0913 - one parameter for each part of the status
         demands=demands,
         disk_summary=_summarize(disk),
         host_summary=_summarize_host(host, memory),
+        host_unfit=truncate(host.unfit) if host is not None and host.unfit is not None else None,
         models=sum(view.state is EntryState.CACHED for view in views),
         peer=peer,
         failed=sum(view.state is EntryState.FAILED for view in views),

@@ -270,6 +270,14 @@ class CacheNodeStatus(ApiModel):
             "cannot lock; absent where the tier is off.",
         ),
     ] = None
+    host_unfit: Annotated[
+        str | None,
+        Field(
+            max_length=MAX_MESSAGE_LENGTH,
+            description="Why the node cannot lock models in memory, though it was given a host "
+            "capacity; absent where it can, or was given none.",
+        ),
+    ] = None
     models: Annotated[Count | None, Field(description="Verified versions.")] = None
     failed: Annotated[Count | None, Field(description="Versions that cannot be held.")] = None
     peer: Annotated[

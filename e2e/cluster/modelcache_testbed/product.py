@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from modelcache_testbed.errors import TestbedError
 from modelcache_testbed.folders import state_folder
 from modelcache_testbed.images.build import built_archives
 from modelcache_testbed.images.seaweed import SEAWEED_IMAGE, seaweed_image
+from modelcache_testbed.metrics import parse_metrics
 from modelcache_testbed.ports import PortLedger
 from modelcache_testbed.programs import helm, kubectl
 from modelcache_testbed.tutorial import TUTORIAL, read_sections
@@ -34,7 +34,6 @@ AGENTS = "app.kubernetes.io/component=agent"
 OPERATORS = "app.kubernetes.io/component=operator"
 VALUES = Path(__file__).parents[1] / "values.yaml"
 _HASH = "cd $MODELCACHE_PATH && find . -type f -exec sha256sum {} +"
-_METRIC = re.compile(r"^(\w+?)(?:\{.*\})? ([0-9.e+]+)$", re.MULTILINE)
 
 
 class Product:
@@ -206,8 +205,7 @@ class Product:
         for pod in self.pods(SYSTEM, AGENTS):
             agent = pod["metadata"]["name"]
             path = f"/api/v1/namespaces/{SYSTEM}/pods/{agent}:9404/proxy/metrics"
-            series = dict(_METRIC.findall(self.cluster.kubectl("get", "--raw", path)))
-            found[agent] = float(series[name])
+            found[agent] = parse_metrics(self.cluster.kubectl("get", "--raw", path))[name]
         return found
 
     def await_agents(self, *, seconds: float = 120) -> None:

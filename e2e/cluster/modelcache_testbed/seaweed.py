@@ -17,6 +17,7 @@ from modelcache_testbed.instance import (
     current_owner,
     reap_abandoned,
 )
+from modelcache_testbed.metrics import read_metrics
 from modelcache_testbed.ports import LOOPBACK
 from modelcache_testbed.probes import answers_http
 from modelcache_testbed.programs import weed
@@ -32,6 +33,8 @@ _PORTS = tuple(
     for part in ("master", "volume", "filer", "s3")
     for port in ("port", "port.grpc")
 )
+_METRICS_PORT = "metricsPort"
+_SENT = "SeaweedFS_s3_bucket_traffic_sent_bytes_total"
 # A store may be pulled like a plug: what was acknowledged is with the kernel, and its own way of
 # ending takes 15 s.
 _STOP_SECONDS = 1.0
@@ -108,7 +111,7 @@ class Seaweed:
                 write_private(self.folder / "s3.json", _identities(keys, public_buckets))
             for name in ("data", "tmp"):
                 (self.folder / name).mkdir(exist_ok=True)
-            self._instance.settle_ports(_PORTS)
+            self._instance.settle_ports((*_PORTS, _METRICS_PORT))
             self._instance.supervisor.start([self._component(program)])
 
     def start(self) -> None:
@@ -125,6 +128,11 @@ class Seaweed:
         with self._instance.exclusively():
             _remove(self._instance)
 
+    def sent_bytes(self) -> int:
+        """Return the bytes of objects that S3 clients were sent since the store was started."""
+        port = self._instance.read().ports[_METRICS_PORT]
+        return int(read_metrics(port).get(_SENT, 0))
+
     @staticmethod
     def reap() -> list[str]:
         """Remove ephemeral stores whose owner died; return their names."""
@@ -135,7 +143,7 @@ class Seaweed:
         argv = [str(program), "server", "-s3", "-filer", f"-dir={self.folder / 'data'}"]
         argv += [f"-ip={LOOPBACK}", f"-ip.bind={LOOPBACK}", f"-s3.config={self.folder / 's3.json'}"]
         argv += [f"-{name}={port}" for name, port in ports.items()]
-        argv += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-metricsPort=0"]
+        argv += ["-s3.port.iceberg=0", "-s3.port.lance=0", f"-metricsIp={LOOPBACK}"]
         argv += ["-master.telemetry=false", "-master.electionTimeout=1s"]
         # Volumes grow as they are written, so many buckets fit on a small disk.
         argv += ["-master.volumeSizeLimitMB=1000", "-volume.max=1000", "-volume.preStopSeconds=0"]

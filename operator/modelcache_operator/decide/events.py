@@ -22,6 +22,12 @@ _ACTION: Final = "Reconcile"
 _QUIET: Final = frozenset({Reason.RESOLVING, Reason.WAITING, Reason.QUEUED})
 # Ready, and yet a warning.
 _READY_BUT: Final = frozenset({Reason.DEGRADED, Reason.DAMAGED})
+# Conditions that a CacheNode has only while something is wrong.
+_WARNINGS_OF_NODES: Final = (
+    Condition.DISK_PRESSURE,
+    Condition.HOST_TIER_UNFIT,
+    Condition.PEER_SUSPECTED,
+)
 _QUIET_WHILE_MOVING: Final = frozenset({Reason.MODEL_VERSION_NOT_READY})
 
 
@@ -78,7 +84,7 @@ def node_events(
     was = cache_node.status.conditions
     told = tuple(
         EventNote(regarding, is_warning=True, reason=found.reason, note=found.message)
-        for kind in (Condition.DISK_PRESSURE, Condition.PEER_SUSPECTED)
+        for kind in _WARNINGS_OF_NODES
         if (found := find_condition(became, kind)) is not None and find_condition(was, kind) is None
     )
     if find_condition(was) is None:

@@ -12,7 +12,14 @@ from modelcache_api.v1alpha1.base import ConditionStatus
 from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.world import CacheNodeView, NodeName, NodeView
 
-OWNED: Final = frozenset({Condition.READY, Condition.DISK_PRESSURE, Condition.PEER_SUSPECTED})
+OWNED: Final = frozenset(
+    {
+        Condition.READY,
+        Condition.DISK_PRESSURE,
+        Condition.HOST_TIER_UNFIT,
+        Condition.PEER_SUSPECTED,
+    }
+)
 _MOST_NAMED: Final = 3
 
 
@@ -49,6 +56,9 @@ def make_node_conditions(
     if pressed := _describe_pressure(cache_node, kubelet_pressed=kubelet_pressed):
         kind, reason = Condition.DISK_PRESSURE, Reason.DISK_PRESSURE
         verdicts.append(Verdict(kind, status=True, reason=reason, message=pressed))
+    if unfit := cache_node.status.host_unfit:
+        kind, reason = Condition.HOST_TIER_UNFIT, Reason.HOST_TIER_UNFIT
+        verdicts.append(Verdict(kind, status=True, reason=reason, message=unfit))
     if names := sorted(set(accusers) - {cache_node.name}):
         message = f"served wrong bytes to {_enumerate(names)}: check the node's disk and memory"
         kind, reason = Condition.PEER_SUSPECTED, Reason.PEER_SUSPECTED

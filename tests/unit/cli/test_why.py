@@ -169,13 +169,15 @@ async def test_a_node_tells_what_went_with_which_score_and_for_what():
     assert kube.asked == [("agent-x", SYSTEM, 9404, "/decisions")]
 
 
-async def test_a_node_under_pressure_and_one_with_a_failure_say_so():
+async def test_a_node_with_a_warning_and_one_with_a_failure_say_so():
     pressed = having(ALIVE, condition("DiskPressure", reason="DiskPressure", message="92 %"))
     failed = having(
         ALIVE,
         entries=[{"uid": "u1", "state": "Failed", "reason": "AuthFailed", "message": "403"}] * 2,
     )
-    kube = Kube(cachenodes={"n1": pressed, "n2": failed})
+    unfit = having(ALIVE, condition("HostTierUnfit", reason="HostTierUnfit", message="not root"))
+    kube = Kube(cachenodes={"n1": pressed, "n2": failed, "n3": unfit})
+    assert (await ask(kube, "node/n3")).startswith("node n3: HostTierUnfit: not root; cure: give")
     assert (await ask(kube, "node/n1")).startswith("node n1: DiskPressure: 92 %; cure: free space")
     assert (await ask(kube, "node/n2")).startswith(
         "node n2: AuthFailed: ModelVersion uid u1: 403 (1 more failed); cure: correct the Secret"

@@ -104,9 +104,16 @@ def test_a_suspected_node_is_told_of_once_however_many_suspect_it():
     assert len(node_events(make_cache_node("n1"), (alive, suspected))) == 1, "a new one as well"
 
 
-def test_C54_disk_pressure_is_told_once_when_it_begins():
-    pressed = make_condition(Reason.DISK_PRESSURE, kind=Condition.DISK_PRESSURE, message="92 %")
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        pytest.param(Condition.DISK_PRESSURE, Reason.DISK_PRESSURE, id="C54 disk pressure"),
+        pytest.param(Condition.HOST_TIER_UNFIT, Reason.HOST_TIER_UNFIT, id="an unfit host tier"),
+    ],
+)
+def test_C54_what_a_node_lacks_is_told_once_when_it_begins(kind, reason):
+    lacking = make_condition(reason, kind=kind, message="92 %")
     alive = make_condition(Reason.AGENT_ALIVE)
-    (note,) = node_events(make_cache_node("n1", conditions=[alive]), (alive, pressed))
-    assert (note.reason, note.is_warning, note.note) == ("DiskPressure", True, "92 %")
-    assert node_events(make_cache_node("n1", conditions=[alive, pressed]), (alive, pressed)) == ()
+    (note,) = node_events(make_cache_node("n1", conditions=[alive]), (alive, lacking))
+    assert (note.reason, note.is_warning, note.note) == (reason, True, "92 %")
+    assert node_events(make_cache_node("n1", conditions=[alive, lacking]), (alive, lacking)) == ()

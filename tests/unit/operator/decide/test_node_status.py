@@ -69,6 +69,18 @@ def test_C54_disk_pressure_is_a_condition_of_its_own_while_it_lasts(
     assert not said or told[0].message.startswith(said)
 
 
+@pytest.mark.parametrize("unfit", [None, "the agent is not root"])
+def test_a_node_that_cannot_lock_what_it_was_given_says_so_while_that_is_so(unfit):
+    node = make_cache_node(capacity=100)
+    node = replace(node, status=node.status.model_copy(update={"host_unfit": unfit}))
+    told = [
+        (c.status, c.reason, c.message)
+        for c in make_node_conditions(node, Liveness.ALIVE, NOW)
+        if c.type == Condition.HOST_TIER_UNFIT
+    ]
+    assert told == ([("True", Reason.HOST_TIER_UNFIT, unfit)] if unfit else [])
+
+
 @pytest.mark.parametrize(
     ("accusers", "said"),
     [
