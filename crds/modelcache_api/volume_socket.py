@@ -208,19 +208,27 @@ def encode_message(message: Message) -> bytes:
             return encode_frame({"type": "state", "progress": progress_document(progress)})
         case Done(request_id):
             return encode_frame({"type": "done", "id": request_id})
-        case IndexReady(request_id, size):
-            return encode_frame(
-                {"type": "index", "id": request_id, "sizeBytes": size, "descriptors": 1}
-            )
+        case IndexReady() | DeviceReady():
+            return encode_frame(_describe_memory(message))
         case Holders(request_id, holders):
             rows = [holder_document(holder) for holder in holders]
             return encode_frame({"type": "holders", "id": request_id, "holders": rows})
-        case DeviceReady(request_id, size, count):
-            sizes = {"sizeBytes": size, "descriptors": count}
-            return encode_frame({"type": "device", "id": request_id, **sizes})
         case Refused(reason, text, request_id):
             words = {"reason": reason, "message": text[:_MOST_WORDS], "id": request_id}
             return encode_frame({"type": "refused", **words})
+
+
+def _describe_memory(message: IndexReady | DeviceReady) -> dict[str, Any]:
+    """A message that comes with descriptors."""
+    kind, count = (
+        ("device", message.descriptors) if isinstance(message, DeviceReady) else ("index", 1)
+    )
+    return {
+        "type": kind,
+        "id": message.id,
+        "sizeBytes": message.size_bytes,
+        "descriptors": count,
+    }
 
 
 def parse_hello(body: bytes) -> Hello:

@@ -18,7 +18,6 @@ from modelcache_api.volume_holders import Holder
 from modelcache_api.volume_progress import VolumeProgress
 from modelcache_api.volume_socket import SocketProtocolError
 
-
 HandOver = Callable[[str, str, str], Awaitable[Handover | Stay]]
 """For a volume's key, its version's uid and digest: GPU memory, or why there is none."""
 
