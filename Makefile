@@ -83,6 +83,8 @@ lock: setup ## Refresh the lock of dependencies.
 	@for extra in operator agent; do \
 	  $(BIN)/uv pip compile --quiet pyproject.toml --extra $$extra --constraint requirements/dev.txt --generate-hashes \
 	    --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/$$extra.txt; done
+	@$(BIN)/uv pip compile --quiet pyproject.toml --extra agent --extra gpu --constraint requirements/dev.txt --generate-hashes \
+	  --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/agent-gpu.txt
 	@$(BIN)/uv pip compile --quiet requirements/build.in --constraint requirements/dev.txt --generate-hashes \
 	  --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/build.txt
 	@for what in engines engines-only; do \

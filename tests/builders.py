@@ -86,6 +86,7 @@ def make_cache_node(
     *,
     capacity: int | None = 100 * GIB,
     host: int | None = None,
+    gpu: int | None = None,
     pending_release: int = 0,
     entries: Iterable[EntryStatus] = (),
     wanted: Iterable[EntrySpec] = (),
@@ -105,6 +106,8 @@ def make_cache_node(
         )
     if host is not None:
         tiers += (TierStatus(name=Tier.HOST, capacity_bytes=host, used_bytes=0),)
+    if gpu is not None:
+        tiers += (TierStatus(name=Tier.GPU, capacity_bytes=gpu, used_bytes=0),)
     spec = CacheNodeSpec(
         node_uid=node_uid or f"uid-{name}", entries=tuple(wanted), caches=tuple(caches)
     )
@@ -120,18 +123,19 @@ def make_book(
     liveness: Liveness = Liveness.ALIVE,
     sizes: Mapping[str, int] | None = None,
     in_host: Iterable[str] = (),
+    on_gpu: Iterable[str] = (),
     **fields: Any,
 ) -> NodeBook:
     """A node with a living agent; `fields` go to its CacheNode.
 
-    `in_host` are those of `sizes` that are wanted in tier Host.
+    `in_host` are those of `sizes` that are wanted in tier Host, `on_gpu` those in tier GPU.
     """
     return make_node_book(
         node or make_node(name),
         cache_node or make_cache_node(name, **fields),
         liveness,
         {Uid(uid): size for uid, size in (sizes or {}).items()},
-        tiers={Uid(uid): Tier.HOST for uid in in_host},
+        tiers={Uid(uid): Tier.HOST for uid in in_host} | {Uid(uid): Tier.GPU for uid in on_gpu},
     )
 
 

@@ -16,12 +16,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from modelcache_api.device_layout import MAX_LAYOUT_BYTES
 from modelcache_api.names import SocketReason, VolumeState
 from modelcache_api.volume_holders import MOST_VERSIONS_HELD, Holder
 from modelcache_api.volume_progress import VolumeProgress
 from modelcache_api.volume_socket import (
     MAX_DESCRIPTORS,
     MAX_MESSAGE_BYTES,
+    DeviceReady,
     FrameBuffer,
     Holders,
     IndexReady,
@@ -42,10 +44,12 @@ _READ_BYTES: Final = 65536
 _ANCILLARY_BYTES: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 _ANSWER_SECONDS: Final = 10.0
 _READY_SECONDS: Final = 1.0
+# A card's memory is read back at some GB/s.
+_DEVICE_SECONDS: Final = 120.0
 
 
 class AgentSocket:
-    """One connection. Only `index` and `next_holders` wait.
+    """One connection. Only `index`, `device` and `next_holders` wait.
 
     Errors of any method are OSError or SocketProtocolError, and end the connection.
     """
@@ -141,6 +145,32 @@ class AgentSocket:
                 finally:
                     os.close(descriptor)
 
+    def device(self) -> tuple[bytes, list[int]]:
+        """The layout of the version in GPU memory, and its extents' descriptors.
+
+        The caller closes the descriptors. The agent reads all of it back before it answers.
+
+        Raises:
+            SocketProtocolError: the agent refuses; the connection stays.
+        """
+        self._await_ready(time.monotonic() + _READY_SECONDS)
+        asked = self._send("device")
+        deadline = time.monotonic() + _DEVICE_SECONDS
+        while True:
+            message = self._await_message(deadline)
+            if isinstance(message, Refused) and message.id == asked:
+                raise SocketProtocolError(_reason(message), message.message, asked)
+            if isinstance(message, DeviceReady) and message.id == asked and self._taken:
+                layout, *extents = self._taken
+                self._taken.clear()
+                try:
+                    return os.pread(layout, MAX_LAYOUT_BYTES + 1, 0), extents
+                except OSError:
+                    _close_all(extents)
+                    raise
+                finally:
+                    os.close(layout)
+
     def close(self) -> None:
         """End it."""
         _close_all(self._taken)
@@ -187,6 +217,11 @@ class AgentSocket:
                 case Refused(_, _, None):
                     raise SocketProtocolError(_reason(message), message.message)
             return message
+        if self._descriptors and self._buffer.is_empty:
+            # They come with the first byte of their message, and all messages are read.
+            raise SocketProtocolError(
+                SocketReason.MALFORMED_MESSAGE, "descriptors came that no message told of"
+            )
         return None
 
     def _receive(self, flags: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Self
 from modelcache.choice import STABLE, Track, choose_track, make_weights
 from modelcache.cuts import Slice
 from modelcache.errors import (
+    DeviceMapError,
+    FallbackWarning,
     NoSuchVersionError,
 )
 from modelcache.index import TensorIndex, read_files, read_shared
@@ -27,6 +30,8 @@ from modelcache_api.volume_progress import ShownVersion, VolumeProgress
 
 if TYPE_CHECKING:
     import torch
+
+    from modelcache.gpu import DeviceWeights
 
 
 class Version:
@@ -108,9 +113,52 @@ class Version:
         shared = self._live.index() if self._live is not None and is_own else None
         return read_files(chosen) if shared is None else read_shared(shared, self.path, chosen)
 
-    def tensors(self, folder: str = ".") -> dict[str, torch.Tensor]:
-        """All tensors by name, for torch, on the shared pages."""
-        return self.safetensors(folder).tensors()
+    def tensors(
+        self, folder: str = ".", *, device: torch.device | str | None = None
+    ) -> dict[str, torch.Tensor]:
+        """All tensors by name, for torch, on the shared pages.
+
+        With a `device`, on that: shared there too where the node holds them in its memory (see
+        `on_device`), else copied to it (see `to`).
+        """
+        if device is None:
+            return self.safetensors(folder).tensors()
+        import torch  # noqa: PLC0415 - torch only where it is used
+
+        shared, wanted = self.on_device(folder), torch.device(device)
+        if shared is not None:
+            found = torch.device(shared.device)
+            if wanted.type == found.type and wanted.index in {None, found.index}:
+                return shared.tensors()
+        return self.to(wanted, folder)
+
+    def on_device(
+        self, folder: str = ".", *, files: Sequence[str] | None = None
+    ) -> DeviceWeights | None:
+        """The weights in the GPU memory that all pods with the card share. Experimental.
+
+        None where the agent gives none, which is told and counted as a fallback, where this process
+        cannot map it, and for further versions of a volume: the volume has the same bytes.
+
+        Raises:
+            LayoutError, BadFileError: as `safetensors`.
+        """
+        root = self.path / folder
+        chosen = choose_weight_files(root) if files is None else [root / name for name in files]
+        names = [path.relative_to(self.path).as_posix() for path in chosen]
+        is_own = self.shown.folder == VOLUME_MODEL_FOLDER
+        given = self._live.device() if self._live is not None and is_own else None
+        if given is None:
+            return None
+        layout, descriptors = given
+        from modelcache.gpu import import_weights  # noqa: PLC0415 - only where it is used
+
+        try:
+            return import_weights(layout, descriptors, names)
+        except DeviceMapError as error:
+            message = f"GPU memory cannot be mapped: {error}; going on with the path alone"
+            warnings.warn(message, FallbackWarning, stacklevel=2)
+            return None
 
     def to(
         self,

@@ -114,6 +114,16 @@ class LiveVolume:
                 return memoryview(line.index())
         return None
 
+    def device(self) -> tuple[bytes, list[int]] | None:
+        """Layout and descriptors of the version in GPU memory; None if the agent gives none.
+
+        The caller closes the descriptors.
+        """
+        with self._connected() as line:
+            if line is not None:
+                return line.device()
+        return None
+
     def pause(self, seconds: float) -> None:
         """Until there may be news, at most so long."""
         with self._connected() as line:

@@ -12,7 +12,9 @@ from modelcache_agent.decide.actions import (
     DropPartial,
     Evict,
     Fetch,
+    FreeOnDevice,
     Isolate,
+    LoadOnDevice,
     PauseFetch,
     Plan,
     Promote,
@@ -26,6 +28,7 @@ from modelcache_agent.decide.actions import (
 )
 from modelcache_agent.decide.pauses import Pause, lengthen
 from modelcache_agent.errands import Errands
+from modelcache_agent.gpu_keeper import GpuKeeper
 from modelcache_agent.host_keeper import HostKeeper
 from modelcache_agent.memory import Memory
 from modelcache_agent.ports.clock import Clock
@@ -54,6 +57,7 @@ class Actor:
         cluster: Cluster,
         errands: Errands,
         host: HostKeeper | None,
+        gpu: GpuKeeper | None = None,
         wakeup: Wakeup,
         clock: Clock,
         metrics: Metrics,
@@ -64,6 +68,7 @@ class Actor:
         self._cluster = cluster
         self._errands = errands
         self._host = host
+        self._gpu = gpu
         self._wakeup = wakeup
         self._clock = clock
         self._metrics = metrics
@@ -103,8 +108,10 @@ class Actor:
                 await self._errands.cancel(uid)
             case PauseFetch(uid):
                 await self._errands.pause(uid)
-            case SetLabels(keys, in_memory):
-                await self.set_labels(keys, in_memory)
+            case SetLabels():
+                await self.set_labels(action)
+            case LoadOnDevice() | FreeOnDevice():
+                self._change_card(action)
             case Promote() | Demote():
                 await self._change_tier(action)
             case DropPartial(uid):
@@ -144,6 +151,15 @@ class Actor:
         book = self._store.decisions
         await self._thread.call(book.note_eviction, victim, uids, stored.held.size_bytes, Tier.HOST)
 
+    def _change_card(self, action: LoadOnDevice | FreeOnDevice) -> None:
+        if self._gpu is None:
+            return
+        match action:
+            case LoadOnDevice():
+                self._gpu.start_load(action)
+            case FreeOnDevice():
+                self._gpu.start_free(action)
+
     def _begin(self, action: Verify | Scrub | Propose | Fetch | Repair) -> None:
         """What goes on beside the loop."""
         match action:
@@ -168,15 +184,15 @@ class Actor:
             book = self._store.decisions
             await self._thread.call(book.note_eviction, victim, uids, size_bytes)
 
-    async def set_labels(
-        self, keys: frozenset[str], in_memory: frozenset[str] = frozenset()
-    ) -> None:
+    async def set_labels(self, wanted: SetLabels) -> None:
         """Apply the labels, unless the last failure was a moment ago."""
         memory, now = self._memory, self._clock.monotonic()
         if not memory.label_pause.is_over(now):
             return
         try:
-            present = await self._cluster.apply_labels(keys, in_memory)
+            present = await self._cluster.apply_labels(
+                wanted.keys, wanted.in_memory, wanted.on_device
+            )
         except ClusterError as error:
             memory.node_labels = None
             memory.label_pause = self._lengthen(memory.label_pause, error)
@@ -185,10 +201,17 @@ class Actor:
             return
         self._metrics.count_write("labels", succeeded=True)
         memory.label_pause = Pause()
-        if present != memory.node_labels or in_memory != memory.labels_in_memory:
-            _log.info("labels=%d on the Node (host=%d)", len(present), len(in_memory))
+        before = (memory.node_labels, memory.labels_in_memory, memory.labels_on_device)
+        if before != (present, wanted.in_memory, wanted.on_device):
+            _log.info(
+                "labels=%d on the Node (host=%d, gpu=%d)",
+                len(present),
+                len(wanted.in_memory),
+                len(wanted.on_device),
+            )
             memory.node_labels = present
-            memory.labels_in_memory = in_memory
+            memory.labels_in_memory = wanted.in_memory
+            memory.labels_on_device = wanted.on_device
             self._wakeup.set()
 
     async def write_status(self, cache_node_uid: str, status: CacheNodeStatus) -> None:

@@ -18,12 +18,13 @@ from modelcache_agent.adapters.prometheus import PrometheusMetrics
 from modelcache_agent.adapters.status_http import serve_status
 from modelcache_agent.adapters.system_clock import SystemClock
 from modelcache_agent.background import BackgroundTasks
-from modelcache_agent.config import Config
+from modelcache_agent.config import EMULATED, Config
 from modelcache_agent.decide.bandwidth import Bandwidth
 from modelcache_agent.decide.watermarks import NO_WATERMARKS, Watermarks
 from modelcache_agent.errands import Errands
 from modelcache_agent.fetch import FetchConfig, FetchEngine, SourceGate
 from modelcache_agent.fetch.clock import SystemClock as FetchClock
+from modelcache_agent.gpu_keeper import GpuKeeper
 from modelcache_agent.heartbeat import Heartbeat
 from modelcache_agent.host_keeper import HostKeeper
 from modelcache_agent.identity import NodeIdentity
@@ -38,6 +39,9 @@ from modelcache_agent.scrubbing import Pacer, Scrubber
 from modelcache_agent.slots import SlotKeeper
 from modelcache_agent.socket.server import VolumeSockets
 from modelcache_agent.tiers.disk import DiskStore
+from modelcache_agent.tiers.gpu.opening import find_device
+from modelcache_agent.tiers.gpu.pod_resources import KUBELET_SOCKET, PodResources
+from modelcache_agent.tiers.gpu.tier import GpuTier
 from modelcache_agent.tiers.host.signs import read_signs
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.transfers import Transfers
@@ -179,6 +183,10 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
     if host is not None:
         stack.push_async_callback(host.close)
         await host.open()
+    gpu = _make_gpu(around, memory, thread, tasks, wakeup, clock, metrics)
+    if gpu is not None:
+        stack.push_async_callback(gpu.close)
+        sockets.hand_over = gpu.hand_over
     errands = Errands(
         memory=memory,
         transfers=Transfers(
@@ -210,6 +218,7 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
         cluster=cluster,
         errands=errands,
         host=host,
+        gpu=gpu,
         wakeup=wakeup,
         clock=clock,
         metrics=metrics,
@@ -229,6 +238,7 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
             Companions(around.store, around.config.drain_deadline, clock.monotonic),
         ),
         host=host,
+        gpu=gpu,
         find_peer=lambda: None if peers is None else peers.status,
         sockets=sockets,
         inputs=_make_input_log(around),
@@ -260,6 +270,37 @@ def _make_host(
         clock,
         metrics,
         read_signs=read_signs,
+    )
+
+
+def _make_gpu(
+    around: Surroundings,
+    memory: Memory,
+    thread: StoreThread,
+    tasks: BackgroundTasks,
+    wakeup: Wakeup,
+    clock: SystemClock,
+    metrics: PrometheusMetrics,
+) -> GpuKeeper | None:
+    """None where the tier is off."""
+    config = around.config
+    if config.gpu_capacity == 0:
+        return None
+    is_emulated = config.gpu_device == EMULATED
+    kubelet = config.pod_resources or (None if is_emulated else KUBELET_SOCKET)
+    _log.warning("the GPU tier is on; it is experimental: device=%s", config.gpu_device)
+    return GpuKeeper(
+        GpuTier(
+            find_device(config.gpu_capacity, is_emulated=is_emulated), config.gpu_capacity, clock
+        ),
+        around.store,
+        thread,
+        memory,
+        tasks,
+        wakeup,
+        clock,
+        metrics,
+        kubelet=None if kubelet is None else PodResources(kubelet),
     )
 
 

@@ -29,6 +29,8 @@ _MOST_SERVES: Final = 128
 _LEAST_INPUT_LOG: Final = 1024 * 1024
 _HIGHEST_PORT: Final = 65535
 _WHOLE_DISK: Final = 100
+EMULATED: Final = "emulated"
+GPU_DEVICES: Final = ("cuda-vmm", EMULATED)
 
 
 class ConfigError(Exception):
@@ -50,6 +52,9 @@ class Config:
     drain_deadline: float
     input_log: int | None
     host_capacity: int
+    gpu_capacity: int
+    gpu_device: str
+    pod_resources: Path | None
     require_mountpoint: bool
     kubeconfig: Path | None
     namespace: str
@@ -216,12 +221,18 @@ def _capacity(value: str) -> int:
     return size
 
 
-def _host_capacity(value: str) -> int:
+def _tier_capacity(value: str) -> int:
     try:
         return parse_bytes(value)
     except ValueError:
         message = f"{value!r} is not a number of bytes: write for example 64Gi, or 0"
         raise ValueError(message) from None
+
+
+def _gpu_device(value: str) -> str:
+    if value not in GPU_DEVICES:
+        raise ValueError(f"{value!r} is not one of {', '.join(GPU_DEVICES)}")
+    return value
 
 
 def _rate(value: str) -> int:
@@ -370,8 +381,27 @@ OPTIONS: Final = (
         "host-capacity",
         "Bytes of host memory in which models may be locked, e.g. 64Gi; 0: none. The agent's "
         "memory limit must be 15% more at least.",
-        _host_capacity,
+        _tier_capacity,
         "0",
+    ),
+    Option(
+        "gpu-capacity",
+        "Experimental. Bytes of one card's memory in which models may be held, e.g. 40Gi; 0: none.",
+        _tier_capacity,
+        "0",
+    ),
+    Option(
+        "gpu-device",
+        f"What that memory is, one of {', '.join(GPU_DEVICES)}: the first card of NVIDIA that this "
+        "process sees, or host memory that plays one, for tests and laptops.",
+        _gpu_device,
+        GPU_DEVICES[0],
+    ),
+    Option(
+        "pod-resources",
+        "Socket of the kubelet that says which pod was given which card. Default: the kubelet's "
+        "own, and for the emulated device none: then every pod may map it.",
+        parse_path,
     ),
     Option(
         "require-mountpoint",

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from modelcache_agent.actor import Actor
-from modelcache_agent.decide.actions import EntryView, Plan
+from modelcache_agent.decide.actions import EntryView, Plan, SetLabels
 from modelcache_agent.decide.beside import note_uses
 from modelcache_agent.decide.charges import charge
+from modelcache_agent.decide.gpu.world import GpuView
 from modelcache_agent.decide.host_world import HostView
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.decide.planner import carries_only, make_plan
@@ -32,6 +33,7 @@ from modelcache_agent.decide.volumes import (
     make_wishes,
 )
 from modelcache_agent.decide.watermarks import NO_WATERMARKS, Watermarks
+from modelcache_agent.gpu_keeper import GpuKeeper
 from modelcache_agent.host_keeper import HostKeeper
 from modelcache_agent.inputs.log import InputLog
 from modelcache_agent.memory import Memory, make_ledger, make_world
@@ -42,6 +44,7 @@ from modelcache_agent.pressure import PressureWatch
 from modelcache_agent.socket.server import VolumeSockets
 from modelcache_agent.tiers.disk import DiskStore, Survey
 from modelcache_agent.tiers.errors import describe_error
+from modelcache_agent.tiers.gpu.tier import HostShare
 from modelcache_agent.tiers.store_thread import StoreThread
 from modelcache_agent.volume.keeper import VolumeKeeper
 from modelcache_agent.wakeup import Wakeup
@@ -98,6 +101,7 @@ class AgentLoop:
         metrics: Metrics,
         volumes: VolumeKeeper,
         host: HostKeeper | None = None,
+        gpu: GpuKeeper | None = None,
         find_peer: Callable[[], PeerStatus | None] = lambda: None,
         sockets: VolumeSockets | None = None,
         inputs: InputLog | None = None,
@@ -118,6 +122,8 @@ class AgentLoop:
         self._volumes = volumes
         self._host = host
         self._host_view: HostView | None = None
+        self._gpu = gpu
+        self._gpu_view: GpuView | None = None
         self._look_at = 0.0
         self._began_at = clock.monotonic()
         self._ledger = Ledger(settings.capacity_bytes)
@@ -208,6 +214,7 @@ class AgentLoop:
         plan = await self._decide(survey, ledger, wishes)
         self._memory.condemned = plan.condemned
         self._memory.host_condemned = plan.host_condemned
+        self._memory.gpu_condemned = plan.gpu_condemned
         # Pods first: they wait for links, everything else waits for the network.
         is_unlabelled = carries_only(self._memory.node_labels, plan.labels)
         await self._serve(wishes, plan.entries, is_unlabelled=is_unlabelled)
@@ -216,6 +223,7 @@ class AgentLoop:
         self._metrics.observe(plan.entries, ledger, survey.free_bytes, len(self._labels()))
         host = None if self._host_view is None else self._host_view.ledger
         self._metrics.observe_host(host)
+        self._metrics.observe_gpu(self._gpu_view)
         books = {Tier.DISK: ledger} if host is None else {Tier.DISK: ledger, Tier.HOST: host}
         self._metrics.observe_charges(charge(node.spec, survey.held, books))
         return self._next_turn(plan, wishes)
@@ -256,6 +264,9 @@ class AgentLoop:
         if self._host is not None:
             self._host_view = await self._host.look(survey, world.mounted)
             world = replace(world, host=self._host_view)
+        if self._gpu is not None:
+            self._gpu_view = await self._look_at_card(self._gpu, survey, wishes)
+            world = replace(world, gpu=self._gpu_view)
         plan = make_plan(world, self._settings.policy)
         now = self._clock.monotonic()
         if plan.must_look_at_use or now >= self._look_at:
@@ -266,6 +277,15 @@ class AgentLoop:
         if self._inputs is not None:
             await self._thread.call(self._inputs.note_decision, world, plan)
         return plan
+
+    async def _look_at_card(
+        self, gpu: GpuKeeper, survey: Survey, wishes: Sequence[Wish]
+    ) -> GpuView:
+        node, host = self._memory.cache_node, self._host_view
+        caches = node.spec.caches if node is not None else ()
+        book = Ledger(0) if host is None else host.ledger
+        share = HostShare(book.capacity_bytes, book.used_bytes)
+        return await gpu.look(self._entries(), caches, survey, wishes, share)
 
     async def _forget_evictions(self, wanted: frozenset[str]) -> None:
         """Marks of entries that are gone do no harm, so a disk that cannot write them may wait."""
@@ -282,7 +302,7 @@ class AgentLoop:
         if node is None or not (isinstance(error, TimeoutError) or error.errno in _DISK_IS_BROKEN):
             return
         if self._memory.node_labels != frozenset():
-            await self._actor.set_labels(frozenset())
+            await self._actor.set_labels(SetLabels(frozenset()))
         message = f"the store's disk is broken: {describe_error(error)}"
         uids = dict.fromkeys(entry.uid for entry in self._entries())
         views = tuple(
@@ -297,6 +317,7 @@ class AgentLoop:
             views,
             ledger,
             host=self._host_view,
+            gpu=self._gpu_view,
             agent_version=self._settings.agent_version,
             mounts=count_mounts(self._wishes),
             demands=list_demands(self._wishes),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from modelcache_agent.decide.actions import Action
 from modelcache_agent.decide.beside import find_shown_beside
 from modelcache_agent.decide.faults import Fault, make_fault
+from modelcache_agent.decide.gpu.room import Key
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.decide.pauses import Pause
 from modelcache_agent.decide.scrub import list_in_place
@@ -40,7 +41,8 @@ class RunningFetch:
 class Memory:
     """Mutable; one event loop uses it.
 
-    `node_labels` None: what the Node carries is not known; `labels_in_memory` say `host` there.
+    `node_labels` None: what the Node carries is not known; `labels_on_device` say `gpu` there, of
+    the others `labels_in_memory` say `host`.
     `written_status` None: what the API server holds is not known.
     """
 
@@ -50,8 +52,10 @@ class Memory:
     adopted: frozenset[str] = frozenset()
     condemned: frozenset[str] = frozenset()
     host_condemned: frozenset[str] = frozenset()
+    gpu_condemned: frozenset[Key] = frozenset()
     node_labels: frozenset[str] | None = None
     labels_in_memory: frozenset[str] = frozenset()
+    labels_on_device: frozenset[str] = frozenset()
     written_status: CacheNodeStatus | None = None
     label_pause: Pause = field(default_factory=Pause)
     status_pause: Pause = field(default_factory=Pause)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 FORMAT: Final = 1
-MOST_EXTENTS: Final = 253
-"""The kernel passes no more descriptors in one message (SCM_MAX_FD)."""
+MOST_EXTENTS: Final = 252
+"""The kernel passes 253 descriptors in one message (SCM_MAX_FD); one of them is the layout."""
 MAX_LAYOUT_BYTES: Final = 4 << 20
 
 

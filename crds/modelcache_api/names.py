@@ -188,6 +188,7 @@ class Tier(StrEnum):
 
     DISK = "Disk"
     HOST = "Host"
+    GPU = "GPU"
 
     @property
     def speed(self) -> int:
@@ -264,6 +265,7 @@ class SocketReason(StrEnum):
     TOO_MANY_CONNECTIONS = "TooManyConnections"
     NOT_COMPLETE = "NotComplete"
     INDEX_TOO_LARGE = "IndexTooLarge"
+    NOT_ON_DEVICE = "NotOnDevice"
     STORE_ERROR = "StoreError"
 
 

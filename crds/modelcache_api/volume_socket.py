@@ -17,6 +17,8 @@ A message may state `descriptors`: so many travel with its frame (SCM_RIGHTS).
                               <-     done {id}
     drain {id}                ->     the pod takes no new work while this connection lasts
                               <-     holders {id, holders: [{pid, versions}]}     and at each change
+    device {id}               ->
+                              <-     device {id, sizeBytes, descriptors: 1 + extents}
     (anything)                ->
                               <-     refused {id, reason, message}
 """
@@ -28,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeGuard
 
+from modelcache_api.device_layout import MOST_EXTENTS
 from modelcache_api.names import SocketReason
 from modelcache_api.volume_holders import BadHolderError, Holder, holder_document, read_holder
 from modelcache_api.volume_progress import (
@@ -43,14 +46,14 @@ MAX_REQUEST_BYTES: Final = 4096
 """Body of a client's message."""
 MAX_MESSAGE_BYTES: Final = MAX_PROGRESS_BYTES + 1024
 """Body of an agent's message."""
-MAX_DESCRIPTORS: Final = 4
+MAX_DESCRIPTORS: Final = 1 + MOST_EXTENTS
 """With one message."""
 _LENGTH_BYTES: Final = 4
 _MOST_VERSIONS: Final = 16
 _HIGHEST_ID: Final = 2**31 - 1
 _MOST_WORDS: Final = 512
 
-RequestType = Literal["demand", "index", "hold", "drain"]
+RequestType = Literal["demand", "index", "hold", "drain", "device"]
 
 
 class SocketProtocolError(Exception):
@@ -75,6 +78,7 @@ class Request:
     """`demand`: the content is wanted now. `index`: the headers of its files, as a descriptor.
 
     `hold`: who asks uses these versions from now on. `drain`: the pod takes no new work.
+    `device`: descriptors of the GPU memory that holds it (experimental).
     """
 
     type: RequestType
@@ -120,6 +124,15 @@ class Holders:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceReady:
+    """A descriptor of the sealed layout of so many bytes, then those of its extents, in order."""
+
+    id: int
+    size_bytes: int
+    descriptors: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """Why not. Without an id the agent closes the connection."""
 
@@ -128,7 +141,7 @@ class Refused:
     id: int | None = None
 
 
-Message = Welcome | State | Done | IndexReady | Holders | Refused
+Message = Welcome | State | Done | IndexReady | Holders | DeviceReady | Refused
 
 
 class FrameBuffer:
@@ -195,16 +208,27 @@ def encode_message(message: Message) -> bytes:
             return encode_frame({"type": "state", "progress": progress_document(progress)})
         case Done(request_id):
             return encode_frame({"type": "done", "id": request_id})
-        case IndexReady(request_id, size):
-            return encode_frame(
-                {"type": "index", "id": request_id, "sizeBytes": size, "descriptors": 1}
-            )
+        case IndexReady() | DeviceReady():
+            return encode_frame(_describe_memory(message))
         case Holders(request_id, holders):
             rows = [holder_document(holder) for holder in holders]
             return encode_frame({"type": "holders", "id": request_id, "holders": rows})
         case Refused(reason, text, request_id):
             words = {"reason": reason, "message": text[:_MOST_WORDS], "id": request_id}
             return encode_frame({"type": "refused", **words})
+
+
+def _describe_memory(message: IndexReady | DeviceReady) -> dict[str, Any]:
+    """A message that comes with descriptors."""
+    kind, count = (
+        ("device", message.descriptors) if isinstance(message, DeviceReady) else ("index", 1)
+    )
+    return {
+        "type": kind,
+        "id": message.id,
+        "sizeBytes": message.size_bytes,
+        "descriptors": count,
+    }
 
 
 def parse_hello(body: bytes) -> Hello:
@@ -257,7 +281,7 @@ def parse_request(body: bytes) -> Request:
             SocketReason.MALFORMED_MESSAGE, f"`id` must be a whole number from 0 to {_HIGHEST_ID}"
         )
     match document["type"]:
-        case "demand" | "index" | "drain" as kind:
+        case "demand" | "index" | "drain" | "device" as kind:
             return Request(kind, request_id)
         case "hold":
             return Request("hold", request_id, _read_held(document, request_id))
@@ -293,7 +317,7 @@ def _read_message(document: Mapping[str, Any]) -> Message | None:
             if progress is None:
                 raise ValueError("no progress")
             return State(progress)
-        case "done" | "index" | "holders":
+        case "done" | "index" | "device" | "holders":
             return _read_answer(document, _count(document["id"]))
         case "refused":
             given = document["id"]
@@ -306,6 +330,9 @@ def _read_answer(document: Mapping[str, Any], request_id: int) -> Message:
     match document["type"]:
         case "index":
             return IndexReady(request_id, _count(document["sizeBytes"]))
+        case "device":
+            size, count = _count(document["sizeBytes"]), _count(document["descriptors"])
+            return DeviceReady(request_id, size, count)
         case "holders":
             return Holders(request_id, tuple(read_holder(row) for row in document["holders"]))
     return Done(request_id)

@@ -152,9 +152,9 @@ async def test_an_api_server_that_is_away_is_not_hammered(bench):
         bench.cluster.is_away = True
         apply = bench.cluster.apply_labels
 
-        async def counted(keys, in_memory):
+        async def counted(keys, *tiers):
             calls.append(keys)
-            return await apply(keys, in_memory)
+            return await apply(keys, *tiers)
 
         bench.cluster.apply_labels = counted
         bench.cluster.want(replace_key(entries[0]))

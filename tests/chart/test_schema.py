@@ -54,6 +54,12 @@ REFUSED = [
         id="a policy of chance",
     ),
     pytest.param(
+        profiles(profile(gpu={"capacity": "1Gi", "device": "cpu"})), "/gpu/device", id="no device"
+    ),
+    pytest.param(
+        profiles(profile(gpu={"capacity": "one"})), "/gpu/capacity", id="no quantity of a card"
+    ),
+    pytest.param(
         profiles(profile(host={"capacity": "64 GB"})), "/host/capacity", id="no quantity of memory"
     ),
     pytest.param(

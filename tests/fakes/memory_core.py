@@ -216,6 +216,7 @@ class MemoryWorld:
         self.states: dict[tuple[str, str], EntryState] = {}
         self.reasons: dict[tuple[str, str], str] = {}
         self.host: dict[str, int] = {}
+        self.gpu: dict[str, int] = {}
         self.slow: set[tuple[str, str]] = set()
         self.mounts: dict[tuple[str, str], int] = {}
         self.capacity = 100 * GIB
@@ -286,7 +287,10 @@ class MemoryWorld:
                 continue
             entries = tuple(self._report(seen.name, entry) for entry in seen.spec.entries)
             tiers = make_cache_node(
-                seen.name, capacity=self.capacity, host=self.host.get(seen.name)
+                seen.name,
+                capacity=self.capacity,
+                host=self.host.get(seen.name),
+                gpu=self.gpu.get(seen.name),
             ).status.tiers
             status = seen.status.model_copy(update={"entries": entries, "tiers": tiers})
             if status != seen.status:

@@ -25,6 +25,7 @@ class PlayedCluster:
     loses_answers: bool = False
     labels: frozenset[str] = frozenset()
     in_memory: frozenset[str] = frozenset()
+    on_device: frozenset[str] = frozenset()
     status: CacheNodeStatus = field(default_factory=CacheNodeStatus)
     entries: tuple[EntrySpec, ...] = ()
     caches: tuple[CacheRef, ...] = ()
@@ -33,6 +34,7 @@ class PlayedCluster:
     leases: int = 0
     on_labels: Callable[[frozenset[str], frozenset[str]], None] = lambda _before, _after: None
     on_memory: Callable[[frozenset[str], frozenset[str]], None] = lambda _before, _after: None
+    on_card: Callable[[frozenset[str], frozenset[str]], None] = lambda _before, _after: None
     _views: asyncio.Queue = field(default_factory=asyncio.Queue)
 
     def want(self, *entries: EntrySpec, caches: Mapping[str, str] | None = None) -> None:
@@ -73,7 +75,9 @@ class PlayedCluster:
         self.status = status
         self.status_writes.append(status)
 
-    async def apply_labels(self, keys, in_memory=frozenset()) -> frozenset[str]:
+    async def apply_labels(
+        self, keys, in_memory=frozenset(), on_device=frozenset()
+    ) -> frozenset[str]:
         if not self.loses_answers:
             self._answer()
         if keys != self.labels:
@@ -81,8 +85,11 @@ class PlayedCluster:
             self.label_writes.append(keys)
         if in_memory != self.in_memory:
             self.on_memory(self.in_memory, in_memory)
+        if on_device != self.on_device:
+            self.on_card(self.on_device, on_device)
         self.labels = keys
         self.in_memory = in_memory
+        self.on_device = on_device
         if self.loses_answers:
             raise ClusterError("the answer was lost")
         return keys

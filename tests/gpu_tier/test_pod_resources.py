@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
-import grpc
 import pytest
 
+from fakes.kubelet_devices import a_device, a_pod, nested, serving
 from fakes.played_kubelet import encode
 from modelcache_agent.decide.gpu.handover import Pod
 from modelcache_agent.tiers.gpu.pod_resources import PodResources
 
 READER = Pod("models", "reader-0", "uid")
-
-
-def a_device(name: str, *ids: str) -> bytes:
-    # Field 3, the topology, is left unread.
-    return (
-        encode({1: name}) + b"".join(encode({2: one}) for one in ids) + encode({3: {1: {1: True}}})
-    )
-
-
-def nested(number: int, message: bytes) -> bytes:
-    assert len(message) < 128
-    return bytes([number << 3 | 2, len(message)]) + message
-
-
-def a_pod(namespace: str, name: str, *containers: bytes) -> bytes:
-    return encode({1: name, 2: namespace}) + b"".join(nested(3, one) for one in containers)
 
 
 ANSWER = b"".join(
@@ -50,19 +32,12 @@ def kubelet(tmp_path):
     """A server that speaks bytes; the requests that it got."""
     requests = []
 
-    def answer(request, context):
+    def answer(request):
         requests.append(request)
         return ANSWER
 
-    handler = grpc.method_handlers_generic_handler(
-        "v1.PodResourcesLister", {"List": grpc.unary_unary_rpc_method_handler(answer)}
-    )
-    server = grpc.server(ThreadPoolExecutor(1))
-    server.add_generic_rpc_handlers((handler,))
-    server.add_insecure_port(f"unix:{tmp_path}/kubelet.sock")
-    server.start()
-    yield tmp_path / "kubelet.sock", requests
-    server.stop(None).wait()
+    with serving(tmp_path / "kubelet.sock", answer):
+        yield tmp_path / "kubelet.sock", requests
 
 
 def test_a_pod_has_the_devices_of_all_its_containers_and_no_others(kubelet):

@@ -11,6 +11,7 @@ TESTS = Path(__file__).parents[1]
 PAGE = (TESTS / "README.md").read_text(encoding="utf-8")
 NAMED = re.compile(r"`([\w/]+\.py)(?:::(\w+))?`")
 CASES = {f"C{number:02}" for number in (*range(1, 24), 62)}
+CASES_OF_CARDS = {"C63", "C64", "C66"}
 
 
 def read_table(heading: str) -> list[list[str]]:
@@ -21,17 +22,25 @@ def read_table(heading: str) -> list[list[str]]:
 
 
 ROWS = read_table("Cases")
+ROWS_OF_CARDS = read_table("Cases of cards")
 
 
-def test_every_case_of_the_sources_has_a_row_and_every_row_says_something_of_all_sources():
-    assert {row[0] for row in ROWS} == CASES
-    assert len(ROWS) == len(CASES)
-    for row in ROWS:
+@pytest.mark.parametrize(
+    ("rows", "cases"),
+    [
+        pytest.param(ROWS, CASES, id="the sources"),
+        pytest.param(ROWS_OF_CARDS, CASES_OF_CARDS, id="cards"),
+    ],
+)
+def test_every_case_has_a_row_and_every_row_says_something_in_each_column(rows, cases):
+    assert {row[0] for row in rows} == cases
+    assert len(rows) == len(cases)
+    for row in rows:
         assert len(row) == 6
         assert all(row), row[0]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+@pytest.mark.parametrize("row", [*ROWS, *ROWS_OF_CARDS], ids=lambda row: row[0])
 def test_each_file_that_is_named_bears_the_id_of_the_case(row):
     case, files = row[0], [path for cell in row[2:] for path, _ in NAMED.findall(cell)]
     bears = re.compile(rf'def test_\w*{case}(?!\d)|id="[^"]*{case}(?!\d)')

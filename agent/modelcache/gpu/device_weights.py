@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,13 +27,18 @@ class DeviceWeights:
     where the device is emulated, ends his process. Copy a tensor before you change it.
     """
 
-    def __init__(self, layout: DeviceLayout, mapped: CudaMap | HostMap) -> None:
+    def __init__(
+        self,
+        layout: DeviceLayout,
+        mapped: CudaMap | HostMap,
+        files: Collection[str] | None = None,
+    ) -> None:
         self.layout = layout
         self._map = mapped
         self._headers: dict[str, Header] = {}
         self._places: dict[Path, PlacedFile] = {}
         for place in layout.files:
-            if place.path.endswith(SUFFIX):
+            if place.path.endswith(SUFFIX) and (files is None or place.path in files):
                 self._open(place)
 
     def _open(self, place: PlacedFile) -> None:
@@ -58,6 +63,11 @@ class DeviceWeights:
     def is_emulated(self) -> bool:
         """True if no device is behind it, but host memory."""
         return self.layout.is_emulated
+
+    @property
+    def device(self) -> str:
+        """Where torch finds the tensors: `cuda:<number>`, or `cpu` where the device is emulated."""
+        return "cpu" if isinstance(self._map, HostMap) else f"cuda:{self._map.ordinal}"
 
     def info(self, name: str) -> TensorInfo:
         """Type, shape and place of a tensor; the offset counts from the map's begin, in bytes.
@@ -87,12 +97,17 @@ class DeviceWeights:
         return {name: self.tensor(name) for name in self}
 
 
-def import_weights(layout: DeviceLayout | bytes, descriptors: Sequence[int]) -> DeviceWeights:
+def import_weights(
+    layout: DeviceLayout | bytes,
+    descriptors: Sequence[int],
+    files: Collection[str] | None = None,
+) -> DeviceWeights:
     """Map what the agent exported. The descriptors are closed, whatever happens.
 
     Args:
         layout: as the agent sent it.
         descriptors: one for each extent, in the layout's order.
+        files: whose tensors are wanted, by their paths in the model; None: all.
 
     Raises:
         DeviceMapError: the device cannot be used here; read the weights from the volume instead.
@@ -105,7 +120,7 @@ def import_weights(layout: DeviceLayout | bytes, descriptors: Sequence[int]) -> 
                 f"{len(descriptors)} descriptors came for {len(found.extents)} extents"
             )
         kind = HostMap if found.is_emulated else CudaMap
-        return DeviceWeights(found, kind(found, descriptors))
+        return DeviceWeights(found, kind(found, descriptors), files)
     except LayoutFormatError as error:
         raise DeviceMapError(str(error)) from None
     finally:

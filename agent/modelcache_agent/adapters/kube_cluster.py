@@ -81,14 +81,17 @@ class KubeCluster:
             raise ClusterError("the CacheNode was replaced by another one")
 
     async def apply_labels(
-        self, keys: frozenset[str], in_memory: frozenset[str] = frozenset()
+        self,
+        keys: frozenset[str],
+        in_memory: frozenset[str] = frozenset(),
+        on_device: frozenset[str] = frozenset(),
     ) -> frozenset[str]:
         """One apply takes what is ours away or sets it; what others set in our name goes too."""
         metadata = {"name": self._node_name, "uid": self._node_uid}
-        labels = {
-            key: (names.Tier.HOST if key in in_memory else names.Tier.DISK).label_value
-            for key in sorted(keys)
-        }
+        tiers = dict.fromkeys(keys, names.Tier.DISK)
+        tiers |= dict.fromkeys(in_memory & keys, names.Tier.HOST)
+        tiers |= dict.fromkeys(on_device & keys, names.Tier.GPU)
+        labels = {key: tiers[key].label_value for key in sorted(keys)}
         with _translated():
             node = await self._kube.apply(
                 NODES,

@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from modelcache_agent.decide.actions import EntryView
 from modelcache_agent.decide.charges import Charges
+from modelcache_agent.decide.gpu.world import GpuView
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.fetch import FetchCounters
 from modelcache_agent.socket.counters import SocketCounters
@@ -51,6 +52,7 @@ class PrometheusMetrics:
         self._ledger: Ledger | None = None
         self._host_ledger: Ledger | None = None
         self._charges = Charges()
+        self._gpu: GpuView | None = None
         self._free_bytes = 0
         self._labels = 0
         self._is_pressed = False
@@ -85,6 +87,10 @@ class PrometheusMetrics:
         """What namespaces are charged, and what is pinned, after one turn."""
         self._charges = charges
 
+    def observe_gpu(self, gpu: GpuView | None) -> None:
+        """What is seen of GPU memory after one turn; None: the tier is off."""
+        self._gpu = gpu
+
     def count_failure(self, reason: Reason) -> None:
         """A transfer or proposal failed."""
         self._failures[reason] += 1
@@ -118,6 +124,7 @@ class PrometheusMetrics:
         yield from self._collect_disk()
         yield from self._collect_host()
         yield self._collect_charges()
+        yield from self._collect_gpu()
         states = Counter(view.state for view in self._views)
         entries = _gauge("entries", "Entries of the CacheNode by state.", "state")
         for state in EntryState:
@@ -178,6 +185,24 @@ class PrometheusMetrics:
                 charged.add_metric([namespace, tier.label_value], size)
         return charged
 
+    def _collect_gpu(self) -> Iterator[Metric]:
+        gpu = self._gpu
+        if gpu is None:
+            return
+        card = _gauge("gpu_bytes", "The book of GPU memory; experimental.", "kind")
+        for kind, size in (
+            ("capacity", gpu.budget.capacity_bytes),
+            ("used", gpu.held_bytes),
+            ("reserved", sum(gpu.loading.values())),
+            ("lingering", gpu.lingering_bytes),
+            ("foreign", gpu.budget.foreign_bytes),
+        ):
+            card.add_metric([kind], size)
+        yield card
+        usable = _gauge("gpu_available", "1 while the card, or what emulates it, can be used.")
+        usable.add_metric([], int(gpu.why_off is None))
+        yield usable
+
     def _collect_counters(self) -> Iterator[Metric]:
         yield _total("evictions", "Contents evicted for newcomers.", self._evictions)
         yield _total("scrubbed_bytes", "Bytes of files that were read again.", self._scrubbed_bytes)
@@ -229,6 +254,7 @@ def _collect_sockets(found: SocketCounters) -> Iterator[Metric]:
     yield _total("socket_accepted", "Connections of processes of pods.", found.accepted)
     yield _total("socket_demands", "Times that a process wanted its model now.", found.demands)
     yield _total("socket_indexes", "Indexes that were made.", found.indexes)
+    yield _total("socket_devices", "Times that a process was given GPU memory.", found.devices)
     refusals: dict[tuple[str, ...], int] = {
         (str(reason),): count for reason, count in found.refusals.items()
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from modelcache_api.names import EntryState, Reason, Tier
 
 if TYPE_CHECKING:
+    from modelcache_agent.decide.gpu.room import Key
     from modelcache_api.manifest import ContentDigest
     from modelcache_api.v1alpha1.cache_node import EntrySpec
 
@@ -28,10 +29,14 @@ class PauseFetch:
 
 @dataclass(frozen=True, slots=True)
 class SetLabels:
-    """Make the Node carry exactly these keys of ours; those `in_memory` say `host`."""
+    """Make the Node carry exactly these keys of ours.
+
+    Those `on_device` say `gpu`, of the others those `in_memory` say `host`.
+    """
 
     keys: frozenset[str]
     in_memory: frozenset[str] = frozenset()
+    on_device: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,23 @@ class Demote:
     why: str = field(compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class LoadOnDevice:
+    """Reserve `size_bytes` of GPU memory and copy the version's weights there."""
+
+    key: Key
+    digest: ContentDigest
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FreeOnDevice:
+    """Give up a version's copy in GPU memory; slower tiers keep theirs."""
+
+    key: Key
+    why: str = field(compare=False)
+
+
 Action = (
     CancelFetch
     | PauseFetch
@@ -136,6 +158,8 @@ Action = (
     | Repair
     | Promote
     | Demote
+    | LoadOnDevice
+    | FreeOnDevice
 )
 
 
@@ -175,9 +199,9 @@ class Victim:
 class Plan:
     """The actions in order, and what to report.
 
-    `in_memory` are the labels that say `host`. `victims` explains each of the `condemned`;
-    `host_condemned` are about to be unlocked, and `host_victims` explains those that were locked.
-    `must_look_at_use` asks for another plan that knows
+    `in_memory` and `on_device` are as in SetLabels. `victims` explains each of the `condemned`;
+    `host_condemned` are about to be unlocked, and `host_victims` explains those that were locked;
+    `gpu_condemned` are about to leave the card. `must_look_at_use` asks for another plan that knows
     which contents are in use. `recheck_at` is when to plan again without an event (monotonic
     seconds).
     """
@@ -186,7 +210,9 @@ class Plan:
     entries: tuple[EntryView, ...] = ()
     labels: frozenset[str] = frozenset()
     in_memory: frozenset[str] = frozenset()
+    on_device: frozenset[str] = frozenset()
     host_condemned: frozenset[str] = frozenset()
+    gpu_condemned: frozenset[Key] = frozenset()
     condemned: frozenset[str] = frozenset()
     victims: tuple[Victim, ...] = ()
     host_victims: tuple[Victim, ...] = ()

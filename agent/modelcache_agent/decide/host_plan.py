@@ -124,7 +124,7 @@ def write_through_memory(
             and ledger is not None
             and may_load
             and fits
-            and action.entry.tier is Tier.HOST
+            and action.entry.tier.speed >= Tier.HOST.speed
             and (room is None or size <= room)
         ):
             ledger = ledger.reserve(action.entry.uid, size)
@@ -138,12 +138,18 @@ def write_through_memory(
 def _find_wanted(
     world: World, matches: Mapping[str, Match], condemned: frozenset[str]
 ) -> Mapping[str, Wanted]:
-    """By digest. Only what is verified, adopted and stays on the disk."""
+    """By digest. Only what is verified, adopted and stays on the disk.
+
+    What is wanted on a card is kept here too, for pods that do not have the card, as far as there
+    is room: it displaces nothing that is placed in this tier.
+    """
     wanted: dict[str, Wanted] = {}
     standing = find_standing(world.entries, matches)
     for entry in world.entries:
         match = matches.get(entry.uid)
-        if entry.tier is not Tier.HOST or match is None or match.held.digest in condemned:
+        if entry.tier.speed < Tier.HOST.speed or match is None:
+            continue
+        if match.held.digest in condemned:
             continue
         held = match.held
         if not held.is_verified or not match.is_adopted:
@@ -152,7 +158,8 @@ def _find_wanted(
         before = wanted.get(held.digest, Wanted(priced, entry.uid, standing[held.digest]))
         wanted[held.digest] = replace(
             before,
-            is_placed=before.is_placed or entry.origin is not EntryOrigin.DEMAND,
+            is_placed=before.is_placed
+            or (entry.origin is not EntryOrigin.DEMAND and entry.tier is Tier.HOST),
             is_protected=before.is_protected
             or not entry.evictable
             or entry.uid in world.attached

@@ -27,6 +27,7 @@ from modelcache_agent.decide.entries import (
     refine,
 )
 from modelcache_agent.decide.faults import tell_faults
+from modelcache_agent.decide.gpu.plan import GpuPlan, apply_gpu, plan_gpu
 from modelcache_agent.decide.host_plan import (
     HostPlan,
     apply_host,
@@ -74,39 +75,46 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
     }
     condemned = draft.room.leaving - gone
     labels = choose_labels(world.entries, matches, condemned=condemned)
-    host = plan_host(
-        world,
-        matches,
-        policy or LeastRecentlyUsed(),
-        labels=labels,
-        condemned=draft.room.leaving,
-    )
-    removals = _removals(world, matches, gone=gone, condemned=condemned)
+    chosen, leaving = policy or LeastRecentlyUsed(), draft.room.leaving
+    host = plan_host(world, matches, chosen, labels=labels, condemned=leaving)
+    gpu = plan_gpu(world, matches, chosen, labels=labels, leaving=leaving)
+    removals = _removals(world, matches, gone=gone, condemned=condemned, on_card=gpu.busy)
     scrub = choose_scrub(world)
     actions: tuple[Action, ...] = (
         *(CancelFetch(flight.uid) for flight in world.flights if flight.uid not in flights),
         *(PauseFetch(uid) for uid in draft.paused),
-        *_labels_to_set(world, labels, host),
+        *_labels_to_set(world, labels, host, gpu),
+        *gpu.demotions,
         *host.demotions,
         *(removals if carries_only(world.node_labels, labels) else ()),
         *_partials_to_drop(world, matches),
         *write_through_memory(draft.actions, world, host),
         *host.promotions,
+        *gpu.promotions,
         *(() if scrub.action is None else (scrub.action,)),
     )
     moments = [
         *draft.rechecks,
         *host.rechecks,
+        *gpu.rechecks,
         *(() if scrub.recheck_at is None else (scrub.recheck_at,)),
     ]
     refined = (
-        apply_host(
-            refine(
-                views[entry.uid], entry, matches.get(entry.uid), condemned=condemned, labels=labels
+        apply_gpu(
+            apply_host(
+                refine(
+                    views[entry.uid],
+                    entry,
+                    matches.get(entry.uid),
+                    condemned=condemned,
+                    labels=labels,
+                ),
+                entry,
+                matches.get(entry.uid),
+                host,
             ),
             entry,
-            matches.get(entry.uid),
-            host,
+            gpu,
         )
         for entry in world.entries
     )
@@ -115,7 +123,9 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
         entries=tell_faults(refined, actions, matches, world.faults or {}),
         labels=labels,
         in_memory=host.marked,
+        on_device=gpu.marked,
         host_condemned=host.condemned,
+        gpu_condemned=gpu.condemned,
         condemned=condemned,
         victims=draft.room.victims,
         host_victims=host.victims,
@@ -163,18 +173,28 @@ def carries_only(node_labels: frozenset[str] | None, labels: frozenset[str]) -> 
     return node_labels is not None and node_labels <= labels
 
 
-def _labels_to_set(world: World, labels: frozenset[str], host: HostPlan) -> tuple[SetLabels, ...]:
-    marked = frozenset() if world.host is None else world.host.marked
-    if world.node_labels == labels and marked == host.marked:
+def _labels_to_set(
+    world: World, labels: frozenset[str], host: HostPlan, gpu: GpuPlan
+) -> tuple[SetLabels, ...]:
+    in_memory = frozenset() if world.host is None else world.host.marked
+    on_device = frozenset() if world.gpu is None else world.gpu.marked
+    if (world.node_labels, in_memory, on_device) == (labels, host.marked, gpu.marked):
         return ()
-    return (SetLabels(labels, host.marked),)
+    return (SetLabels(labels, host.marked, gpu.marked),)
 
 
 def _removals(
-    world: World, matches: Mapping[str, Match], *, gone: frozenset[str], condemned: frozenset[str]
+    world: World,
+    matches: Mapping[str, Match],
+    *,
+    gone: frozenset[str],
+    condemned: frozenset[str],
+    on_card: frozenset[str],
 ) -> tuple[Action, ...]:
-    """What leaves the disk. Locked files are unlocked by an earlier plan."""
-    locked = frozenset() if world.host is None else world.host.locked | world.host.loading
+    """What leaves the disk. Faster tiers have let go of it in an earlier plan."""
+    locked = on_card
+    if world.host is not None:
+        locked |= world.host.locked | world.host.loading
     removals: list[Action] = [
         Remove(held.digest) for held in world.held if held.digest in gone - locked
     ]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from modelcache_agent.decide.actions import EntryView
+    from modelcache_agent.decide.gpu.world import GpuView
     from modelcache_agent.decide.host_world import HostView
     from modelcache_agent.decide.ledger import Ledger
     from modelcache_agent.decide.watermarks import Pressure
@@ -31,6 +32,7 @@ def make_status(  # noqa: PLR0913 - one parameter for each part of the status
     ledger: Ledger,
     *,
     host: HostView | None = None,
+    gpu: GpuView | None = None,
     agent_version: str,
     mounts: Mapping[str, int] | None = None,
     demands: tuple[CacheKey, ...] = (),
@@ -40,9 +42,10 @@ def make_status(  # noqa: PLR0913 - one parameter for each part of the status
     """The whole status but for the conditions, which are the operator's."""
     disk = make_disk_status(ledger, pressure)
     memory = None if host is None or host.unfit is not None else make_host_status(host.ledger)
+    card = None if gpu is None or gpu.why_off is not None else make_gpu_status(gpu)
     return CacheNodeStatus(
         agent_version=agent_version,
-        tiers=(disk,) if memory is None else (disk, memory),
+        tiers=tuple(tier for tier in (disk, memory, card) if tier is not None),
         entries=tuple(
             _make_entry(view, (mounts or {}).get(view.uid))
             for view in sorted(views, key=lambda view: view.uid)
@@ -51,6 +54,7 @@ def make_status(  # noqa: PLR0913 - one parameter for each part of the status
         disk_summary=_summarize(disk),
         host_summary=_summarize_host(host, memory),
         host_unfit=truncate(host.unfit) if host is not None and host.unfit is not None else None,
+        gpu_summary=_summarize_gpu(gpu, card),
         models=sum(view.state is EntryState.CACHED for view in views),
         peer=peer,
         failed=sum(view.state is EntryState.FAILED for view in views),
@@ -91,6 +95,18 @@ def make_host_status(ledger: Ledger) -> TierStatus:
     )
 
 
+def make_gpu_status(gpu: GpuView) -> TierStatus:
+    """The book of the card. What others leave moves in tenths, so that it is not told each time."""
+    capacity, ceiling = gpu.budget.capacity_bytes, gpu.budget.ceiling_bytes
+    return TierStatus(
+        name=Tier.GPU,
+        capacity_bytes=max(_in_tenths(capacity, ceiling), gpu.held_bytes + gpu.lingering_bytes),
+        used_bytes=gpu.held_bytes,
+        reserved_bytes=sum(gpu.loading.values()),
+        pending_release_bytes=gpu.lingering_bytes,
+    )
+
+
 def _summarize(tier: TierStatus) -> str:
     return f"{format_bytes(tier.used_bytes)}/{format_bytes(tier.capacity_bytes)}"
 
@@ -99,6 +115,14 @@ def _summarize_host(host: HostView | None, memory: TierStatus | None) -> str | N
     if memory is not None:
         return _summarize(memory)
     return None if host is None else "unfit"
+
+
+def _summarize_gpu(gpu: GpuView | None, card: TierStatus | None) -> str | None:
+    if gpu is None:
+        return None
+    if card is None:
+        return "unavailable"
+    return f"{_summarize(card)} emulated" if gpu.is_emulated else _summarize(card)
 
 
 def _in_tenths(part: int, whole: int) -> int:

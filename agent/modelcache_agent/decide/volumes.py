@@ -45,8 +45,8 @@ _STATES: Final = {
 class Volume:
     """A live pod's volume as it lies in the store.
 
-    `namespace` is what the kubelet stated; `asked`, `claimed_namespace` and `track` are the pod's
-    words.
+    `namespace` and `pod_name` are what the kubelet stated; `asked`, `claimed_namespace` and `track`
+    are the pod's words.
     `bound_uid` and `bound_digest` name the content that it shows or was about to show, its own.
     `beside` are the further versions that it shows, `used` those of them, by uid, that processes of
     the pod say they use.
@@ -63,6 +63,7 @@ class Volume:
     is_filled: bool = False
     beside: tuple[Beside, ...] = ()
     used: frozenset[str] = frozenset()
+    pod_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from modelcache_agent.decide.actions import Action
     from modelcache_agent.decide.faults import Fault
+    from modelcache_agent.decide.gpu.world import GpuView
     from modelcache_agent.decide.host_world import HostView
     from modelcache_agent.decide.ledger import Blob, Ledger
     from modelcache_agent.decide.scrub import Checkup, Damage
@@ -91,7 +92,8 @@ class World:
     uids of versions that one waits for. `scrub_interval` is in
     seconds; None: files are not read again without a cause. `pressure` is that of the file system,
     `kept_free_bytes` what newcomers leave free of it. `fresh` came less than the minimum residency
-    ago. `host` None: the tier is off. `unix_now` is now by the clock that `last_used` goes by.
+    ago. `host` or `gpu` None: the tier is off. `unix_now` is now by the clock that `last_used` goes
+    by.
     """
 
     entries: tuple[EntrySpec, ...]
@@ -117,3 +119,4 @@ class World:
     host: HostView | None = None
     unix_now: float = 0.0
     beside: frozenset[str] = frozenset()
+    gpu: GpuView | None = None

@@ -42,11 +42,14 @@ class Cluster(Protocol):
         ...
 
     async def apply_labels(
-        self, keys: frozenset[str], in_memory: frozenset[str] = frozenset()
+        self,
+        keys: frozenset[str],
+        in_memory: frozenset[str] = frozenset(),
+        on_device: frozenset[str] = frozenset(),
     ) -> frozenset[str]:
         """Make the Node carry exactly these keys of our prefix, and return those it carries then.
 
-        The value of those `in_memory` is `host`, of the others `disk`.
+        The value of those `on_device` is `gpu`, of others `in_memory` `host`, of the rest `disk`.
 
         Raises:
             ClusterError: it may carry the old or the new ones.

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from modelcache_agent.decide.actions import EntryView
 from modelcache_agent.decide.charges import Charges
+from modelcache_agent.decide.gpu.world import GpuView
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_api.names import Reason
 
@@ -29,6 +30,10 @@ class Metrics(Protocol):
 
     def observe_charges(self, charges: Charges) -> None:
         """What namespaces are charged, and what is pinned, after one turn."""
+        ...
+
+    def observe_gpu(self, gpu: GpuView | None) -> None:
+        """What is seen of GPU memory after one turn; None: the tier is off."""
         ...
 
     def count_failure(self, reason: Reason) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from modelcache_agent.decide.socket_rules import (
@@ -14,12 +15,15 @@ from modelcache_agent.decide.socket_rules import (
     REQUEST_PAUSE_SECONDS,
 )
 from modelcache_agent.socket.counters import SocketCounters
-from modelcache_agent.socket.indexes import SealedIndex
+from modelcache_agent.socket.indexes import SealedIndex, seal_bytes
+from modelcache_agent.tiers.gpu.tier import Handover
+from modelcache_api.device_layout import encode_layout
 from modelcache_api.names import SocketReason
 from modelcache_api.volume_holders import Holder
 from modelcache_api.volume_progress import VolumeProgress
 from modelcache_api.volume_socket import (
     MAX_REQUEST_BYTES,
+    DeviceReady,
     Done,
     FrameBuffer,
     Holders,
@@ -66,6 +70,10 @@ class Pod(Protocol):
 
     async def index(self) -> SealedIndex:
         """The index of what is shown. Raises SocketProtocolError."""
+        ...
+
+    async def device(self) -> Handover:
+        """GPU memory with what is shown; the caller closes. Raises SocketProtocolError."""
         ...
 
 
@@ -151,10 +159,30 @@ class Connection:
             await self._send(Done(request.id))
             return
         try:
+            if request.type == "device":
+                await self._give_device(request, await self._pod.device())
+                return
             index = await self._pod.index()
         except SocketProtocolError as error:
             raise SocketProtocolError(error.reason, error.message, request.id) from error
-        await self._send(IndexReady(request.id, index.size_bytes), index)
+        descriptor = index.reopen()
+        try:
+            await self._send(IndexReady(request.id, index.size_bytes), (descriptor,))
+        finally:
+            os.close(descriptor)
+
+    async def _give_device(self, request: Request, given: Handover) -> None:
+        """The layout as a descriptor, because it may be larger than a message, then the extents."""
+        descriptors = list(given.descriptors)
+        try:
+            layout = encode_layout(given.layout)
+            descriptors.insert(0, seal_bytes(layout))
+            ready = DeviceReady(request.id, len(layout), len(descriptors))
+            await self._send(ready, descriptors)
+            self._counters.devices += 1
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     async def _receive(self) -> bytes:
         """One body. Between two messages a client may be silent for ever."""
@@ -174,25 +202,21 @@ class Connection:
             raise ConnectionResetError
         return data
 
-    async def _send(self, message: Message, index: SealedIndex | None = None) -> None:
+    async def _send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
         loop = asyncio.get_running_loop()
         frame = encode_message(message)
         async with asyncio.timeout(MESSAGE_SECONDS), self._sending:
-            if index is not None:
-                frame = frame[await self._send_descriptor(frame, index) :]
+            if descriptors:
+                frame = frame[await self._send_descriptors(frame, descriptors) :]
             await loop.sock_sendall(self._line, frame)
 
-    async def _send_descriptor(self, frame: bytes, index: SealedIndex) -> int:
-        """Bytes that went with it."""
-        descriptor = index.reopen()
-        try:
-            while True:
-                try:
-                    return socket.send_fds(self._line, [frame], [descriptor])
-                except BlockingIOError:
-                    await _until_writable(self._line)
-        finally:
-            os.close(descriptor)
+    async def _send_descriptors(self, frame: bytes, descriptors: Sequence[int]) -> int:
+        """Bytes that went with them."""
+        while True:
+            try:
+                return socket.send_fds(self._line, [frame], descriptors)
+            except BlockingIOError:
+                await _until_writable(self._line)
 
     def _say_goodbye(self, error: SocketProtocolError) -> None:
         self._counters.refusals[error.reason] += 1

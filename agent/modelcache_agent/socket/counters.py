@@ -17,5 +17,6 @@ class SocketCounters:
     accepted: int = 0
     demands: int = 0
     indexes: int = 0
+    devices: int = 0
     index_bytes: int = 0
     refusals: Counter[SocketReason] = field(default_factory=Counter)

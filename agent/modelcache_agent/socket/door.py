@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
+from modelcache_agent.decide.gpu.room import Stay
 from modelcache_agent.socket.connection import Connection
 from modelcache_agent.socket.counters import SocketCounters
 from modelcache_agent.socket.indexes import Indexes, SealedIndex
+from modelcache_agent.tiers.gpu.tier import Handover
 from modelcache_agent.volume.folders import VolumeFolder
-from modelcache_api.names import SocketReason, VolumeState
+from modelcache_api.names import Reason, SocketReason, VolumeState
 from modelcache_api.volume_holders import Holder
 from modelcache_api.volume_progress import VolumeProgress
 from modelcache_api.volume_socket import SocketProtocolError
+
+HandOver = Callable[[str, str, str], Awaitable[Handover | Stay]]
+"""For a volume's key, its version's uid and digest: GPU memory, or why there is none."""
 
 
 @dataclass(slots=True)
@@ -28,6 +33,7 @@ class Door:
     counters: SocketCounters
     on_demand: Callable[[Door], None]
     on_use: Callable[[], None]
+    hand_over: HandOver | None = None
     connections: set[Connection] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     demanded_at: float | None = None
@@ -95,6 +101,18 @@ class Door:
                 SocketReason.NOT_COMPLETE, "the volume shows no content yet: wait for it"
             )
         return await self.indexes.get(shown.content_digest, self.folder.model)
+
+    async def device(self) -> Handover:
+        """GPU memory with the volume's own version, for this pod alone."""
+        found: Handover | Stay = Stay(Reason.GPU_UNAVAILABLE, "this node has no GPU tier")
+        if self.hand_over is not None:
+            shown = self.shown
+            found = await self.hand_over(self.folder.key, shown.version_uid, shown.content_digest)
+        if isinstance(found, Stay):
+            raise SocketProtocolError(
+                SocketReason.NOT_ON_DEVICE, f"{found.reason}: {found.message}"
+            )
+        return found
 
     def _note_change(self, before: frozenset[str]) -> None:
         self._tell_all()

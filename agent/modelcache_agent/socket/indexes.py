@@ -98,6 +98,18 @@ def make_index(model: Path, most_bytes: int) -> SealedIndex:
     return SealedIndex(descriptor, size)
 
 
+def seal_bytes(data: bytes) -> int:
+    """A descriptor of these bytes, which nobody can change; the caller closes it."""
+    descriptor = _create()
+    try:
+        _write(descriptor, data)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def _fill(descriptor: int, model: Path, most_bytes: int) -> int:
     size = 0
     for piece in _pieces(model):

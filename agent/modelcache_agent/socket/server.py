@@ -19,7 +19,7 @@ from modelcache_agent.decide.socket_rules import (
 from modelcache_agent.ports.clock import Clock
 from modelcache_agent.socket.connection import Connection, send_now, until_readable
 from modelcache_agent.socket.counters import SocketCounters
-from modelcache_agent.socket.door import Door
+from modelcache_agent.socket.door import Door, HandOver
 from modelcache_agent.socket.indexes import Indexes
 from modelcache_agent.socket.listening import open_listener
 from modelcache_agent.tiers.store_thread import StoreThread
@@ -40,7 +40,8 @@ class VolumeSockets:
     """Opens, serves and closes. A volume that is refused has no socket: there is nothing to say.
 
     `on_demand` is called with what a volume shows, once a minute at most for each; `on_use` when
-    the processes of a pod use other versions than before.
+    the processes of a pod use other versions than before. `hand_over` is set where the node has a
+    GPU tier.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class VolumeSockets:
         self._on_demand = on_demand
         self._on_use = on_use
         self._doors: dict[str, Door] = {}
+        self.hand_over: HandOver | None = None
         self.counters = SocketCounters()
         self.indexes = Indexes(self.counters)
 
@@ -113,6 +115,7 @@ class VolumeSockets:
             *(folder, listener, progress, self.indexes, self.counters),
             on_demand=self.note_demand,
             on_use=self._on_use,
+            hand_over=self.hand_over,
         )
         self._start(door, self._accept(door))
         return door

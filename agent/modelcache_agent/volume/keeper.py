@@ -123,6 +123,7 @@ class VolumeKeeper:
             bound_name=binding.name if binding else "",
             is_filled=folder.model.is_dir(),
             beside=self._read(lambda _path: look_beside(folder), folder.beside) or (),
+            pod_name=record.pod_name if record else "",
         )
 
     def _read(self, read: Callable[[Path], _Value | None], path: Path) -> _Value | None:

@@ -278,6 +278,15 @@ class CacheNodeStatus(ApiModel):
             "capacity; absent where it can, or was given none.",
         ),
     ] = None
+    gpu_summary: Annotated[
+        str | None,
+        Field(
+            max_length=32,
+            description="used/capacity of GPU memory (experimental), for people, with the word "
+            "`emulated` where no card is behind it; `unavailable` while the card cannot be used; "
+            "absent where the tier is off.",
+        ),
+    ] = None
     models: Annotated[Count | None, Field(description="Verified versions.")] = None
     failed: Annotated[Count | None, Field(description="Versions that cannot be held.")] = None
     peer: Annotated[
@@ -309,6 +318,7 @@ class CacheNode(Kind):
         ),
         Column("Disk", ".status.diskSummary", description="Used of capacity."),
         Column("Host", ".status.hostSummary", description="Locked memory, used of capacity."),
+        Column("GPU", ".status.gpuSummary", description="GPU memory, used of capacity."),
         Column("Models", ".status.models", "integer", "Verified versions."),
         Column("Failed", ".status.failed", "integer", "Versions that cannot be held."),
         Column("Agent", ".status.agentVersion", description="Version of the agent."),

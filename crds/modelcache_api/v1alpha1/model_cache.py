@@ -158,8 +158,9 @@ class ModelCacheSpec(ApiModel):
     tier: Annotated[
         Tier,
         Field(
-            description="Fastest tier that holds the copies: Disk, or Host for the nodes' memory "
-            "as well. New copies go only to nodes that have room in it."
+            description="Fastest tier that holds the copies: Disk, Host for the nodes' memory as "
+            "well, or GPU (experimental) for the memory of their cards. New copies go only to "
+            "nodes that have room in it."
         ),
     ] = Tier.DISK
     placement: Annotated[

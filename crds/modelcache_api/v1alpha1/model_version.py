@@ -201,6 +201,7 @@ class NodeCounts(ApiModel):
 
     disk: Annotated[Count, Field(description="Nodes that hold it on disk.")] = 0
     host: Annotated[Count, Field(description="Nodes that hold it in their memory as well.")] = 0
+    gpu: Annotated[Count, Field(description="Nodes that hold it in GPU memory as well.")] = 0
 
 
 class ModelVersionStatus(ApiModel):

@@ -97,6 +97,7 @@ class VersionFacts:
     loss: RefusedSource | None = None
     check: SourceCheck | None = None
     nodes_in_host: int = 0
+    nodes_on_gpu: int = 0
 
 
 def source_in_status(version: ModelVersionView) -> ResolvedSource | None:
@@ -161,7 +162,9 @@ def make_version_status(facts: VersionFacts, now: datetime) -> ModelVersionStatu
         size=format_bytes(source.size_bytes) if source else None,
         files=source.files if source else None,
         last_check_time=check.checked_at if check else None,
-        nodes=NodeCounts(disk=facts.nodes_on_disk, host=facts.nodes_in_host) if source else None,
+        nodes=NodeCounts(disk=facts.nodes_on_disk, host=facts.nodes_in_host, gpu=facts.nodes_on_gpu)
+        if source
+        else None,
         node_label_key=label_key,
         conditions=merge_conditions(
             version.status.conditions, _make_verdicts(facts), generation=version.generation, now=now

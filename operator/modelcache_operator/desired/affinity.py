@@ -9,7 +9,11 @@ from modelcache_api.names import Tier
 
 # Weights per value of a node label, as they count against each other (1 to 100). The scheduler
 # sets the best node's sum to 100 before it adds other scores.
-TIER_WEIGHTS: Final = {"gpu": 100, Tier.HOST.lower(): 60, Tier.DISK.lower(): 20}
+TIER_WEIGHTS: Final = {
+    Tier.GPU.label_value: 100,
+    Tier.HOST.label_value: 60,
+    Tier.DISK.label_value: 20,
+}
 
 
 def build_preferred_terms(node_label_key: str) -> list[dict[str, Any]]:

@@ -81,6 +81,7 @@ class VersionReconciler:
             self.resolver.loss(version),
             self.rechecker.current(version, source),
             nodes_in_host=self._count_nodes(version, Tier.HOST),
+            nodes_on_gpu=self._count_nodes(version, Tier.GPU),
         )
         status = make_version_status(facts, self.clock.now())
         if await self.writer.put_version_status(version, status):

@@ -101,6 +101,8 @@ async def test_a_label_says_host_for_what_is_locked_and_falls_back_to_disk(insta
     (a,), (b,) = keys("a"), keys("b")
     await agent.apply_labels(keys("a", "b"), keys("a"))
     assert values() == {a: "host", b: "disk"}
+    await agent.apply_labels(keys("a", "b"), keys("a", "b"), keys("b"))
+    assert values() == {a: "host", b: "gpu"}
     assert await agent.apply_labels(keys("a", "b")) == keys("a", "b")
     assert values() == {a: "disk", b: "disk"}
 

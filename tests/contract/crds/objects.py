@@ -105,7 +105,7 @@ FULL: dict[str, Object] = {
             "size": "87Mi",
             "files": 5,
             "lastCheckTime": NOW,
-            "nodes": {"disk": 2, "host": 1},
+            "nodes": {"disk": 2, "host": 1, "gpu": 0},
             "nodeLabelKey": "cache.modelcache.io/minilm-0123456789abcdef",
             "conditions": [CONDITION],
         },

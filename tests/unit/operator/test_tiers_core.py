@@ -13,10 +13,12 @@ from modelcache_operator.decide.world import NodeName, ObjectKey
 C1 = ObjectKey("search", "c1")
 
 
-def begin(*, host: dict[str, int], nodes: int = 3, **cache) -> tuple[MemoryWorld, MemoryCore]:
-    """A settled ModelCache; `host` is what these nodes' agents give in memory."""
+def begin(
+    *, host: dict[str, int], gpu: dict[str, int] | None = None, nodes: int = 3, **cache
+) -> tuple[MemoryWorld, MemoryCore]:
+    """A settled ModelCache; `host` is what these nodes' agents give in memory, `gpu` on cards."""
     world = MemoryWorld()
-    world.host = host
+    world.host, world.gpu = host, gpu or {}
     for number in range(nodes):
         world.add_node(f"n{number}")
     world.add_version()
@@ -187,3 +189,21 @@ def test_a_canary_that_memory_lacks_room_for_is_not_fetched():
     core.settle()
     assert entries(world, "uid-m2") == {"n0": Tier.HOST}
     assert world.cache.model_cache(C1).status.traffic.canary == 5
+
+
+def test_a_card_that_is_lost_costs_the_tier_and_no_copy_and_comes_back():
+    world, core = begin(host={}, tier=Tier.GPU, copies=1, nodes=1, gpu={"n0": GIB})
+    assert entries(world) == {"n0": Tier.GPU}
+    assert told(world) == ("True", Reason.CACHED, "1 verified copies in tier GPU")
+    nodes = world.cache.model_version_named(ObjectKey("search", "m1")).status.nodes
+    assert (nodes.disk, nodes.host, nodes.gpu) == (1, 1, 1)
+    for gpu, tier, reason in (
+        ({}, Tier.DISK, Reason.DEGRADED),
+        ({"n0": GIB}, Tier.GPU, Reason.CACHED),
+    ):
+        world.gpu = gpu
+        core.settle()
+        core.router.look_at_everything()
+        core.settle()
+        assert entries(world) == {"n0": tier}
+        assert told(world)[:2] == ("True", reason)

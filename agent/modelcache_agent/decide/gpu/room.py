@@ -35,14 +35,23 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """It stays in the tier below; one word and one sentence that say why."""
+    """It stays in the tier below; one word and one sentence that say why.
+
+    `was_refused`: by the card, although there was room by the book.
+    """
 
     reason: Reason
     message: str
+    was_refused: bool = False
 
 
 def make_room(
-    needed_bytes: int, budget: Budget, candidates: Sequence[Candidate], *, was_refused: bool = False
+    needed_bytes: int,
+    budget: Budget,
+    candidates: Sequence[Candidate],
+    *,
+    lingering_bytes: int = 0,
+    was_refused: bool = False,
 ) -> Room | Stay:
     """Victims, the first of `candidates` first, as few as free enough.
 
@@ -50,6 +59,7 @@ def make_room(
         needed_bytes: the newcomer's extents.
         budget: of this card, now.
         candidates: all that is held there, in the order of the eviction policy.
+        lingering_bytes: what was given up and is mapped by pods still.
         was_refused: the card has just refused, although there was room by the book: its memory is
             in pieces, or somebody took it. What is free by the book counts for nothing then.
     """
@@ -60,7 +70,7 @@ def make_room(
             "this card",
         )
     held = sum(candidate.size_bytes for candidate in candidates)
-    free = 0 if was_refused else budget.capacity_bytes - held
+    free = 0 if was_refused else budget.capacity_bytes - held - lingering_bytes
     ordered = [candidate for candidate in candidates if not candidate.is_attached]
     victims = _choose(ordered, needed_bytes - free)
     if victims is None:

@@ -19,6 +19,7 @@ from modelcache_agent.decide.gpu.capacity import Budget, make_budget
 from modelcache_agent.decide.gpu.handover import Pod, refuse_handover
 from modelcache_agent.decide.gpu.health import AVAILABLE, NOT_LOOKED_YET, Health, after_failure
 from modelcache_agent.decide.gpu.room import Candidate, Key, Room, Stay, make_room
+from modelcache_agent.decide.gpu.world import NO_BUDGET
 from modelcache_agent.ports.clock import Clock
 from modelcache_agent.ports.device import (
     Device,
@@ -62,9 +63,6 @@ class Handover:
     descriptors: tuple[int, ...]
 
 
-_NO_BUDGET = Budget(0, 0, 0, is_shared_with_host=False, why="the card cannot be used")
-
-
 class GpuTier:
     """Contents on one card, within `setting_bytes` of it."""
 
@@ -95,12 +93,32 @@ class GpuTier:
                 _log.info("experimental GPU tier: %s is %s, %s", found.uuid, found.name, found.kind)
             except DeviceUnavailableError as error:
                 self._give_up(error)
+        return self.figures()
+
+    def figures(self) -> Figures:
+        """The book of this moment. A card that is not opened is not looked for."""
         try:
-            budget = _NO_BUDGET if self._device is None else self._budget(self._device)
+            budget = NO_BUDGET if self._device is None else self._budget(self._device)
         except DeviceUnavailableError as error:
             self._give_up(error)
-            budget = _NO_BUDGET
+            budget = NO_BUDGET
         return Figures(budget, _size(self._held.values()), _size(self._lingering))
+
+    def measure(self, content: Content) -> int | None:
+        """Bytes that the content would take, 0 if nothing of it is of use there.
+
+        None: it cannot be said now, because of the card or of a file.
+        """
+        if self._device is None:
+            return None
+        try:
+            placed = place_content(content)
+        except OSError as error:
+            _log.warning("version=%s cannot be measured: %s", content.digest, describe_error(error))
+            return None
+        if not any(file.size_bytes for file in placed):
+            return 0
+        return sum(planned_extents(self._device, placed))
 
     def held(self) -> tuple[Loaded, ...]:
         """Contents that are verified on the card now; nothing while it cannot be used."""
@@ -173,6 +191,10 @@ class GpuTier:
         self._maps.setdefault(pod.uid, []).append(loaded)
         return handover
 
+    def attached_pods(self) -> frozenset[str]:
+        """UIDs of the pods that were given descriptors and are not known to be gone."""
+        return frozenset(self._maps)
+
     def detach(self, pod_uid: str) -> None:
         """The pod is gone, and with it what it mapped."""
         self._maps.pop(pod_uid, None)
@@ -193,16 +215,23 @@ class GpuTier:
         needed, refusal = sum(planned_extents(device, placed)), ""
         for was_refused in (False, True):
             budget, held = self._budget(device), self._candidates(order)
-            room = make_room(needed, budget, held, was_refused=was_refused)
+            room = make_room(
+                needed,
+                budget,
+                held,
+                lingering_bytes=_size(self._lingering),
+                was_refused=was_refused,
+            )
             if isinstance(room, Stay):
-                return replace(room, message=f"{room.message}{refusal}")
+                message = f"{room.message}{refusal}"
+                return replace(room, message=message, was_refused=was_refused)
             self._evict(room, content.key)
             try:
                 self._held[content.key] = load(device, content, placed)
                 return self._held[content.key]
             except OutOfDeviceMemoryError as error:
                 refusal = f"; the device refused: {error}"
-        return Stay(Reason.GPU_OUT_OF_MEMORY, f"it was tried twice{refusal}")
+        return Stay(Reason.GPU_OUT_OF_MEMORY, f"it was tried twice{refusal}", was_refused=True)
 
     def _evict(self, room: Room, newcomer: Key) -> None:
         for victim in room.victims:

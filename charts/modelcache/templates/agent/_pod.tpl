@@ -4,6 +4,11 @@ serviceAccountName: modelcache-agent
 {{ include "modelcache.podStart" .root }}
 {{ include "modelcache.agentPlace" . | trim }}
 terminationGracePeriodSeconds: 30
+{{- if include "modelcache.usesCard" .profile }}
+{{- with .profile.gpu.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- end }}
 securityContext:
   # The folder on the node is root's, and fsGroup changes nothing there.
   runAsUser: 0
@@ -23,6 +28,11 @@ volumes:
   hostPath:
     path: {{ .profile.disk.path }}
     type: DirectoryOrCreate
+{{- if include "modelcache.usesCard" .profile }}
+# Which pod was given which card.
+- name: pod-resources
+  hostPath: {path: {{ .root.Values.csi.kubeletDir }}/pod-resources, type: Directory}
+{{- end }}
 - name: grant-token
   projected:
     sources:
@@ -50,6 +60,10 @@ volumes:
   {{- end }}
   {{- if include "modelcache.hostCapacity" .profile }}
   - --host-capacity={{ .profile.host.capacity }}
+  {{- end }}
+  {{- if include "modelcache.gpuCapacity" .profile }}
+  - --gpu-capacity={{ .profile.gpu.capacity }}
+  - --gpu-device={{ include "modelcache.gpuDevice" .profile }}
   {{- end }}
   - --disk-policy={{ .profile.disk.policy | default "lru" }}
   {{- with .profile.disk.highWatermark }}
@@ -95,6 +109,11 @@ volumes:
     valueFrom:
       fieldRef: {fieldPath: status.podIP}
   {{- end }}
+  {{- if include "modelcache.usesCard" .profile }}
+  # NVIDIA's container runtime shows the cards without taking them from pods.
+  - {name: NVIDIA_VISIBLE_DEVICES, value: all}
+  - {name: NVIDIA_DRIVER_CAPABILITIES, value: "compute,utility"}
+  {{- end }}
   ports:
   - {name: metrics, containerPort: 9404}
   {{- if $values.peers.enabled }}
@@ -117,4 +136,7 @@ volumes:
   - {name: grant-token, mountPath: /var/run/secrets/modelcache, readOnly: true}
   - {name: operator-ca, mountPath: /etc/modelcache/operator-ca, readOnly: true}
   - {name: tmp, mountPath: /tmp}
+  {{- if include "modelcache.usesCard" .profile }}
+  - {name: pod-resources, mountPath: /var/lib/kubelet/pod-resources, readOnly: true}
+  {{- end }}
 {{- end }}

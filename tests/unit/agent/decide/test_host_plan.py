@@ -390,3 +390,17 @@ def test_a_transfers_room_is_nobody_elses():
     plan = make_plan(world)
     assert host_actions(plan) == ()
     assert told(plan, "a")[0] is Reason.HOST_TIER_BYPASSED
+
+
+def test_what_is_wanted_on_a_card_is_in_memory_too_where_it_displaces_nothing_placed_there():
+    on_card = B.model_copy(update={"tier": Tier.GPU})
+    world = a_world(A, on_card, held=[OLD, NEW], host=a_host())
+    assert host_actions(make_plan(world)) == (Promote(digest_of("a"), 10),)
+    spare = replace(world, host=a_host(OLD))
+    assert host_actions(make_plan(spare)) == (Promote(digest_of("b"), 10),)
+    full = make_plan(replace(world, host=a_host(OLD, capacity=10)))
+    assert host_actions(full) == ()
+    assert told(full, "a")[1] is Tier.HOST
+    assert told(full, "b")[0] == Reason.GPU_UNAVAILABLE, "the tier that it wants is named"
+    placed = make_plan(replace(world, host=a_host(NEW, capacity=10)))
+    assert placed.host_condemned in ({digest_of("b")}, frozenset())

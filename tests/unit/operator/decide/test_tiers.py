@@ -217,3 +217,31 @@ def test_while_it_is_still_a_shortage_below_min_ready_is_told():
     books = make_books(held("n1", host=0), make_book("n2", host=0))
     plan = place(CACHE, want(copies=2, min_ready=2), {"n1"}, books, is_still=True)
     assert (plan.nodes, plan.shortage.reason) == ({"n1"}, Reason.NO_ELIGIBLE_NODE)
+
+
+def want_on_gpu(copies=1, **placement):
+    return make_demand(MODEL, tier=Tier.GPU, copies=copies, **placement)
+
+
+def test_the_memory_of_cards_is_a_tier_with_a_capacity_of_its_own():
+    books = make_books(
+        make_book("in-memory", host=64 * GIB),
+        make_book("full", gpu=6 * GIB, sizes={"x": 3 * GIB}, on_gpu=["x"]),
+        make_book("fit", host=0, gpu=MODEL),
+    )
+    plan = place(CACHE, want_on_gpu(copies=2), (), books)
+    assert plan.nodes == {"fit"}
+    assert plan.shortage.reason is Reason.INSUFFICIENT_SPACE
+    for words in ("1 without a GPU tier", "1 without room in the GPU tier", "3Gi free there"):
+        assert words in plan.shortage.message
+    lacking = place(CACHE, want_on_gpu(), (), make_books(make_book("n1", host=64 * GIB)))
+    assert lacking.shortage.reason is Reason.NO_ELIGIBLE_NODE
+    assert "set gpu.capacity" in lacking.shortage.message
+
+
+def test_what_is_wanted_on_a_card_is_booked_in_host_memory_too_and_needs_no_room_there():
+    book = make_book("n1", host=MODEL, gpu=MODEL, sizes={"x": MODEL}, on_gpu=["x"])
+    assert book.faster[Tier.HOST].booked_bytes == MODEL
+    assert place(CACHE, want(), (), make_books(book)).nodes == frozenset()
+    books = make_books(make_book("n1", gpu=MODEL), make_book("n2", host=1, gpu=MODEL))
+    assert place(CACHE, want_on_gpu(copies=2), (), books).nodes == {"n1", "n2"}
