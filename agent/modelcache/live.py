@@ -19,7 +19,8 @@ from modelcache_api.volume_progress import VolumeProgress
 from modelcache_api.volume_socket import SocketProtocolError
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
-_LONGEST_PAUSE_SECONDS: Final = 30.0
+# Until it hears of its readers again, an agent takes versions that they use for unused.
+_LONGEST_PAUSE_SECONDS: Final = 5.0
 # How old what the path says may be, and how often it is looked at while waiting.
 _LOOK_SECONDS: Final = 0.2
 _PUSH_SECONDS: Final = 1.0

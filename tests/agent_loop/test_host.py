@@ -90,7 +90,9 @@ async def test_a_reader_with_safetensors_gets_its_pages_from_the_locked_copy(ben
         weights = bench.tree("v1") / "model.safetensors"
         command = [sys.executable, "-c", program, str(weights)]
         ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)
-        assert ran.stdout.split() == [b"0", b"True"]
+        read, is_whole = ran.stdout.split()
+        # A page of a library's code may come from the disk; the weights are 8 MiB.
+        assert (int(read) < 64 << 10, is_whole) == (True, b"True"), read
 
 
 async def test_no_pod_is_shown_a_new_version_before_it_is_locked(bench):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import socket
@@ -97,6 +98,7 @@ def test_an_index_that_lies_is_an_error_and_reads_nothing_outside_itself():
 
 def test_the_agent_outlives_each_of_them_and_serves_the_next(bench):
     folder = bench.add()
+    gc.collect()
     before = len(list(Path("/proc/self/fd").iterdir()))
     root = os.open(folder.content, os.O_PATH)
     for seed in range(ON_THE_LINE):
@@ -120,4 +122,6 @@ def test_the_agent_outlives_each_of_them_and_serves_the_next(bench):
     wait_until(lambda: bench.counters.connections == 0, seconds=20, what="all to be gone")
     assert bench.counters.accepted == ON_THE_LINE + 1
     assert sum(bench.counters.refusals.values()) > ON_THE_LINE / 4
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    # What the collector has not closed yet, here or in what ran before, is no leak.
+    gc.collect()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before

@@ -176,6 +176,8 @@ def test_C45_a_process_with_both_versions_follows_the_weight_and_fails_no_reques
     weigh(5)
     assert is_share(process.ask("split 20000")["counts"]["v2"], 5)
     assert len(agent.objects.requests) == before, "no weight costs a byte"
+    # The process tries again with back-off, and what nobody is known to use leaves at once.
+    wait_until(lambda: agent.entry("v2").get("mounts") == 1, seconds=60, what="the use told again")
 
     agent.parts = {}
     agent.drop("v2")
