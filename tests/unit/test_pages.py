@@ -1,4 +1,4 @@
-"""Pages lead where they say: every link and heading is there, and every page is reached from the README."""
+"""Pages lead where they say, and every page is reached from the README."""
 
 from __future__ import annotations
 
