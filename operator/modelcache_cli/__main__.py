@@ -29,7 +29,7 @@ from modelcache_kube.timestamps import utc_now
 from modelcache_operator.decide.world import ObjectKey
 from modelcache_operator.injection import InjectionSettings
 
-_WAIT_IMAGE = f"modelcache-agent:{installed_version('modelcache')}"
+_WAIT_IMAGE = f"modelcache/agent:{installed_version('modelcache')}"
 _WAIT_IMAGE_VARIABLE = "MODELCACHE_AGENT_IMAGE"
 
 NamespaceOption = Annotated[
