@@ -113,7 +113,11 @@ class Program:
     purpose: str
 
 
-_PROGRAM: Final = Program("modelcache-agent", "Caches model weights on one Kubernetes node.")
+_PROGRAM: Final = Program(
+    "modelcache-agent",
+    "Caches model weights on one Kubernetes node. Before any option, one of the words csi, wait, "
+    "warmup, adopt, get and replay starts another program: modelcache-agent get --help.",
+)
 
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Coroutine
-from enum import StrEnum
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +12,7 @@ from typing import Annotated
 import typer
 
 from modelcache_api.conditions import truncate
+from modelcache_api.names import Track
 from modelcache_cli.affinity import AffinityRequest, fetch_affinity
 from modelcache_cli.capacity.commands import plan_app
 from modelcache_cli.cluster import ClusterChoice, open_cluster
@@ -29,7 +29,7 @@ from modelcache_kube.timestamps import utc_now
 from modelcache_operator.decide.world import ObjectKey
 from modelcache_operator.injection import InjectionSettings
 
-_WAIT_IMAGE = f"modelcache-agent:{installed_version('modelcache')}"
+_WAIT_IMAGE = f"modelcache/agent:{installed_version('modelcache')}"
 _WAIT_IMAGE_VARIABLE = "MODELCACHE_AGENT_IMAGE"
 
 NamespaceOption = Annotated[
@@ -50,12 +50,6 @@ app = typer.Typer(
 )
 app.add_typer(simulate_app)
 app.add_typer(plan_app)
-
-
-class Track(StrEnum):
-    """Which of a ModelCache's versions is meant."""
-
-    STABLE = "stable"
 
 
 @app.callback()

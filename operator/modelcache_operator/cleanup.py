@@ -2,8 +2,8 @@
 
 First operator and agents lose their rights, so that nothing is written again by whatever still
 runs; then their labels, CacheNodes, Leases, manifests and authority go. May be run again at any
-time, with anything missing. ModelVersions and ModelCaches are users' own, and stay; so does what
-is on the nodes' disks.
+time, with anything missing. ModelVersions, ModelCaches and quotas are users' own, and stay; so does
+what is on the nodes' disks.
 
 It refuses while pods have volumes of ours: without the driver the kubelet cannot unmount them, and
 such pods never end.

@@ -303,7 +303,8 @@ def load_config(
     """
     parser = argparse.ArgumentParser(
         prog="modelcache-operator",
-        description="The operator of ModelCache.",
+        description="The operator of ModelCache. The words webhook and cleanup in front start "
+        "another program: modelcache-operator cleanup --help.",
         exit_on_error=False,
         allow_abbrev=False,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -159,3 +160,14 @@ def test_what_it_prints_can_be_applied(served, room):
         "apply", "--dry-run=server", "-n", room, "-f", "-", stdin=program.stdout
     )
     assert "pod/p created" in applied
+
+
+def test_the_container_that_waits_has_the_image_of_the_chart(tmp_path):
+    file = tmp_path / "pod.yaml"
+    file.write_text(yaml.safe_dump(make_pod()))
+    done = CliRunner().invoke(app, ["inject", "--offline", "-f", str(file)])
+    (waits,) = yaml.safe_load(done.stdout)["spec"]["initContainers"]
+    chart = Path(__file__).parents[2] / "charts/modelcache"
+    image = yaml.safe_load((chart / "values.yaml").read_text())["agent"]["image"]["repository"]
+    version = yaml.safe_load((chart / "Chart.yaml").read_text())["appVersion"]
+    assert waits["image"] == f"{image}:{version}"

@@ -140,6 +140,7 @@ class _Node(_Part):
     count: Annotated[int, Field(ge=1, le=5000)] = 1
     disk: Annotated[int, BeforeValidator(_parse_bytes), Field(gt=0)]
     host: Annotated[int, BeforeValidator(_parse_bytes), Field(ge=0)] = 0
+    gpu: Annotated[int, BeforeValidator(_parse_bytes), Field(ge=0)] = 0
     labels: dict[str, str] = Field(default_factory=dict)
     taints: list[_Taint] = Field(default_factory=list)
 
@@ -162,7 +163,7 @@ def read_nodes(path: Path) -> tuple[PlannedNode, ...]:
         where = ".".join(str(part) for part in problem["loc"])
         raise CliError(
             f"{path}: {where}: {problem['msg']}; write nodes: as a list of name, disk, and, if "
-            "they matter, host, count, labels and taints"
+            "they matter, host, gpu, count, labels and taints"
         ) from error
     made = [node for group in parsed.nodes for node in _make_nodes(group)]
     if len({planned.node.name for planned in made}) < len(made):
@@ -198,7 +199,11 @@ def _make_nodes(group: _Node) -> Iterator[PlannedNode]:
         )
         tiers = tuple(
             TierStatus(name=tier, capacity_bytes=size, used_bytes=0)
-            for tier, size in ((Tier.DISK, group.disk), (Tier.HOST, group.host))
+            for tier, size in (
+                (Tier.DISK, group.disk),
+                (Tier.HOST, group.host),
+                (Tier.GPU, group.gpu),
+            )
             if size
         )
         cache_node = CacheNodeView(

@@ -9,6 +9,7 @@ import pytest
 
 from modelcache_agent.config import OPTIONS, Config, ConfigError, parse_config
 from modelcache_agent.decide.policies import POLICIES
+from modelcache_agent.entry import _PROGRAMS
 
 NEEDED = ["--store=/store", "--operator-url=https://operator:8443"]
 
@@ -22,6 +23,13 @@ def test_defaults():
     assert (config.streams, config.max_models, config.metrics_port) == (4, 2, 9404)
     assert (config.namespace, config.log_level) == ("modelcache-system", "info")
     assert config.require_mountpoint is False
+
+
+def test_help_names_every_program(capsys):
+    with pytest.raises(SystemExit):
+        parse_config(["--help"], {})
+    told = capsys.readouterr().out.partition("options:")[0].replace(",", " ").split()
+    assert set(_PROGRAMS) <= set(told)
 
 
 def test_every_field_is_an_option():

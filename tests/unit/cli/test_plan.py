@@ -160,23 +160,25 @@ def test_a_rollout_is_told_with_its_extra_bytes_before_it_starts(folder):
     assert "2 x 60Gi = 120Gi" in tight.stdout
 
 
-def test_the_tier_is_placed_where_the_nodes_have_it(folder):
+@pytest.mark.parametrize(("tier", "key"), [("Host", "host"), ("GPU", "gpu")])
+def test_the_tier_is_placed_where_the_nodes_have_it(folder, tier, key):
     put(folder, "a", copies=2)
     file = folder / "manifests" / "a.yaml"
-    file.write_text(file.read_text().replace("spec:\n  stable", "spec:\n  tier: Host\n  stable"))
+    file.write_text(file.read_text().replace("spec:\n  stable", f"spec:\n  tier: {tier}\n  stable"))
     done = plan(folder, "--size", "a=20Gi")
     assert done.exit_code == 1
     assert (
-        "refused: search/a: NoEligibleNode: 0 of 2 copies have a node in tier Host" in done.stdout
+        f"refused: search/a: NoEligibleNode: 0 of 2 copies have a node in tier {tier}"
+        in done.stdout
     )
-    (folder / "nodes.yaml").write_text(NODES.replace("disk: 100Gi", "disk: 100Gi, host: 22Gi"))
+    (folder / "nodes.yaml").write_text(NODES.replace("disk: 100Gi", f"disk: 100Gi, {key}: 22Gi"))
     done = plan(folder, "--size", "a=20Gi", "--headroom", "0", "-o", "json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    assert [tier["name"] for tier in found["tiers"]] == ["Disk", "Host"]
+    assert [one["name"] for one in found["tiers"]] == ["Disk", tier]
     assert found["tiers"][1]["bookedBytes"] >> 30 == 40
     assert (
-        "tier Host: 20Gi of 22Gi leaves less than 20% more"
+        f"tier {tier}: 20Gi of 22Gi leaves less than 20% more"
         in plan(folder, "--size", "a=20Gi").stdout
     )
 
