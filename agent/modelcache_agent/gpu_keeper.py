@@ -223,8 +223,11 @@ class GpuKeeper:
 
     async def _free(self, action: FreeOnDevice) -> None:
         try:
-            await self._on_device(partial(self.tier.demote, action.key))
+            freed = await self._on_device(partial(self.tier.demote, action.key))
             _log.info("freed on the card version=%s: %s", action.key.uid, action.why)
+            if freed and action.victim is not None:
+                note, uids = self.store.decisions.note_eviction, (action.key.uid,)
+                await self.thread.call(note, action.victim, uids, freed, Tier.GPU)
         finally:
             self._freeing.discard(action.key)
             self.wakeup.set()

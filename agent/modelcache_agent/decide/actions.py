@@ -137,10 +137,14 @@ class LoadOnDevice:
 
 @dataclass(frozen=True, slots=True)
 class FreeOnDevice:
-    """Give up a version's copy in GPU memory; slower tiers keep theirs."""
+    """Give up a version's copy in GPU memory; slower tiers keep theirs.
+
+    `victim` explains one that goes for others' sake.
+    """
 
     key: Key
     why: str = field(compare=False)
+    victim: Victim | None = field(default=None, compare=False)
 
 
 Action = (

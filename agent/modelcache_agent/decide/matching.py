@@ -32,9 +32,14 @@ def find_standing(entries: Sequence[EntrySpec], matches: Mapping[str, Match]) ->
     for entry in entries:
         if entry.uid in matches:
             digest = matches[entry.uid].held.digest
-            rank = _BEYOND_QUOTA if entry.over_quota else entry.priority.rank
+            rank = standing_of(entry)
             standing[digest] = max(standing.get(digest, rank), rank)
     return standing
+
+
+def standing_of(entry: EntrySpec) -> int:
+    """The rank of its priority; below all of them if its namespaces are beyond their quotas."""
+    return _BEYOND_QUOTA if entry.over_quota else entry.priority.rank
 
 
 def match_entries(entries: Sequence[EntrySpec], held: Sequence[Held]) -> Mapping[str, Match]:

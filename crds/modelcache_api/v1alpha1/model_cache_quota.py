@@ -30,6 +30,10 @@ class QuotaBytes(ApiModel):
         Quantity | None,
         Field(description="Of copies that are wanted in tier Host. No limit if absent."),
     ] = None
+    gpu: Annotated[
+        Quantity | None,
+        Field(description="Of copies that are wanted in tier GPU. No limit if absent."),
+    ] = None
     pinned: Annotated[
         Quantity | None,
         Field(description="Of copies with retention Pinned. None are granted if absent."),
@@ -55,6 +59,7 @@ class QuotaUsage(ApiModel):
 
     disk_bytes: Annotated[ByteCount, Field(description="On disks.")] = 0
     host_bytes: Annotated[ByteCount, Field(description="In tier Host.")] = 0
+    gpu_bytes: Annotated[ByteCount, Field(description="In tier GPU.")] = 0
     pinned_bytes: Annotated[ByteCount, Field(description="Of pinned copies.")] = 0
 
 
@@ -79,6 +84,9 @@ class ModelCacheQuotaStatus(ApiModel):
     host: Annotated[
         str | None, Field(max_length=32, description="used/hard of tier Host, for people.")
     ] = None
+    gpu: Annotated[
+        str | None, Field(max_length=32, description="used/hard of tier GPU, for people.")
+    ] = None
     pinned: Annotated[
         str | None, Field(max_length=32, description="used/hard of pinned copies, for people.")
     ] = None
@@ -99,6 +107,7 @@ class ModelCacheQuota(Kind):
     columns: ClassVar[tuple[Column, ...]] = (
         Column("Disk", ".status.disk", description="Used of granted, on disks."),
         Column("Host", ".status.host", description="Used of granted, in tier Host."),
+        Column("GPU", ".status.gpu", description="Used of granted, in tier GPU."),
         Column("Pinned", ".status.pinned", description="Used of granted, of pinned copies."),
         Column("Priority", ".spec.maxPriority", description="The highest that is granted."),
         Column("All", ".spec.allNodes", "boolean", "Whether copies: All is granted."),

@@ -26,10 +26,11 @@ class Item(StrEnum):
 
     DISK = "disk"
     HOST = "host"
+    GPU = "gpu"
     PINNED = "pinned"
 
 
-_TIER_OF: Final = {Item.DISK: Tier.DISK, Item.HOST: Tier.HOST}
+_TIER_OF: Final = {Item.DISK: Tier.DISK, Item.HOST: Tier.HOST, Item.GPU: Tier.GPU}
 
 
 @dataclass(frozen=True, slots=True)

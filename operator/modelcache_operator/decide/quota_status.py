@@ -45,10 +45,12 @@ def make_quota_status(
         used=QuotaUsage(
             disk_bytes=charged[Item.DISK],
             host_bytes=charged[Item.HOST],
+            gpu_bytes=charged[Item.GPU],
             pinned_bytes=charged[Item.PINNED],
         ),
         disk=_share(limits, charged, Item.DISK),
         host=_share(limits, charged, Item.HOST),
+        gpu=_share(limits, charged, Item.GPU),
         pinned=_share(limits, charged, Item.PINNED),
         refused=sum(is_refused(cache) for cache in caches),
         conditions=merge_conditions(

@@ -268,15 +268,16 @@ FULL: dict[str, Object] = {
     },
     "ModelCacheQuota": {
         "spec": {
-            "hard": {"disk": "2Ti", "host": "64Gi", "pinned": "100Gi"},
+            "hard": {"disk": "2Ti", "host": "64Gi", "gpu": "80Gi", "pinned": "100Gi"},
             "maxPriority": "High",
             "allNodes": True,
         },
         "status": {
             "observedGeneration": 1,
-            "used": {"diskBytes": 10**12, "hostBytes": 10**9, "pinnedBytes": 0},
+            "used": {"diskBytes": 10**12, "hostBytes": 10**9, "gpuBytes": 0, "pinnedBytes": 0},
             "disk": "931Gi/2Ti",
             "host": "954Mi/64Gi",
+            "gpu": "0/80Gi",
             "pinned": "0/100Gi",
             "refused": 1,
             "conditions": [CONDITION],

@@ -41,8 +41,8 @@ VIEWS = [
     ),
     pytest.param(
         "ModelCacheQuota",
-        ["NAME", "DISK", "HOST", "PINNED", "PRIORITY", "ALL", "REFUSED", "STATUS", "AGE"],
-        ["931Gi/2Ti", "954Mi/64Gi", "0/100Gi", "High", "true", "1", "Resolved"],
+        ["NAME", "DISK", "HOST", "GPU", "PINNED", "PRIORITY", "ALL", "REFUSED", "STATUS", "AGE"],
+        ["931Gi/2Ti", "954Mi/64Gi", "0/80Gi", "0/100Gi", "High", "true", "1", "Resolved"],
         id="ModelCacheQuota",
     ),
 ]

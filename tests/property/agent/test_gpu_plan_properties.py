@@ -13,9 +13,10 @@ from modelcache_agent.decide.actions import FreeOnDevice, LoadOnDevice, SetLabel
 from modelcache_agent.decide.gpu.capacity import Budget
 from modelcache_agent.decide.gpu.room import Key
 from modelcache_agent.decide.gpu.world import GpuSetback, GpuView, OnDevice
+from modelcache_agent.decide.matching import standing_of
 from modelcache_agent.decide.planner import make_plan
 from modelcache_agent.decide.policies import POLICIES
-from modelcache_api.names import EntryOrigin, Reason, Tier
+from modelcache_api.names import EntryOrigin, Priority, Reason, Tier
 
 NAMES = "abcdef"
 sizes = st.integers(1, 20)
@@ -33,6 +34,8 @@ def worlds(draw):
                 update={
                     "tier": draw(st.sampled_from([Tier.GPU, Tier.GPU, Tier.DISK])),
                     "origin": draw(st.sampled_from(EntryOrigin)),
+                    "priority": draw(st.sampled_from(Priority)),
+                    "over_quota": draw(st.sampled_from([False, False, True])),
                 }
             )
         )
@@ -83,13 +86,21 @@ class Card:
                 self.setbacks.pop(key, None)
                 self.held[key] = OnDevice(digest, size, key.uid in self.attached)
                 assert sum(copy.size_bytes for copy in self.held.values()) <= self.capacity
-            case FreeOnDevice(key):
+            case FreeOnDevice(key, _, victim):
+                self.check_standing(key, victim)
                 own = {e.label_key for e in self.world.entries if e.uid == key.uid}
                 assert self.marked.isdisjoint(own), "the label falls back first"
                 assert not self.held[key].is_attached, "what a pod maps is not displaced"
                 del self.held[key]
             case _:
                 raise AssertionError(action)
+
+    def check_standing(self, key, victim) -> None:
+        """Nobody goes for one who stands lower."""
+        standing = {entry.uid: standing_of(entry) for entry in self.world.entries}
+        if victim is not None and victim.cause.startswith("uid="):
+            newcomer = victim.cause.removeprefix("uid=").partition(" ")[0]
+            assert standing[key.uid] <= standing[newcomer]
 
     def settle(self) -> None:
         for _ in range(100):

@@ -93,6 +93,32 @@ def test_a_missing_version_is_a_refusal_and_a_missing_size_a_question(folder):
     assert done.exit_code == 1
 
 
+def test_tier_gpu_goes_to_nodes_with_room_on_their_card_and_is_charged_to_the_quota(folder):
+    (folder / "nodes.yaml").write_text(
+        "nodes:\n- {name: plain, disk: 200Gi, host: 100Gi, labels: {pool: gpu}}\n"
+        "- {name: card, count: 2, disk: 200Gi, host: 100Gi, gpu: 80Gi, labels: {pool: gpu}}\n"
+    )
+    put(folder, "a", copies=2)
+    manifest = folder / "manifests" / "a.yaml"
+    manifest.write_text(manifest.read_text().replace("placement:", "tier: GPU\n  placement:"))
+    done = plan(folder, "--size", "a=60Gi", "-o", "json")
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0, done.output
+    assert found["modelCaches"][0]["nodes"] == ["card-1", "card-2"]
+    assert {tier["name"]: tier["bookedBytes"] >> 30 for tier in found["tiers"]} == {
+        "Disk": 120,
+        "Host": 120,
+        "GPU": 120,
+    }
+    assert "NeverFits" in plan(folder, "--size", "a=90Gi").stdout
+    quota = QUOTA.format(disk="1Ti").replace("disk: 1Ti", "gpu: 100Gi")
+    (folder / "manifests" / "q.yaml").write_text(quota)
+    done = plan(folder, "--size", "a=60Gi")
+    assert done.exit_code == 1
+    assert "refused: search/a: QuotaExceeded" in done.stdout
+    assert "quota: search: 60Gi of 100Gi of gpu" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("nodes", "says"),
     [

@@ -158,13 +158,17 @@ async def test_a_node_tells_what_went_with_which_score_and_for_what():
     unlocked = EVICTED.model_copy(
         update={"tier": Tier.HOST, "cause": "uid=u2 needs room in memory"}
     )
-    decisions = (BEGAN, EVICTED, unlocked)
+    freed = EVICTED.model_copy(
+        update={"tier": Tier.GPU, "cause": "uid=u2 needs room on the card"}
+    )
+    decisions = (BEGAN, EVICTED, unlocked, freed)
     kube = Kube(decisions, cachenodes={"n1": having(ALIVE)}, modelversions=versions)
     assert (await ask(kube, "node/n1")).splitlines() == [
         "node n1: AgentAlive",
         "1970-01-01T00:01:00Z PressureBegan: 92 % are used",
         evicted,
         evicted.replace("Evicted", "Evicted (Host)") + " in memory",
+        evicted.replace("Evicted", "Evicted (GPU)") + " on the card",
     ]
     assert kube.asked == [("agent-x", SYSTEM, 9404, "/decisions")]
 

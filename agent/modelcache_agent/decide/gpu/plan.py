@@ -1,7 +1,8 @@
 """Which contents are loaded on the card, and which are let go. Pure.
 
 The GPU tier never fails an entry: what is not there stays in host memory or on the disk and says
-why. A newcomer displaces only what the policy ranks below it and no pod uses.
+why. A newcomer displaces only what no pod uses and is worth less: of lower priority, or, among
+equals, ranked below it by the policy.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from modelcache_agent.decide.actions import FreeOnDevice, LoadOnDevice
+from modelcache_agent.decide.actions import FreeOnDevice, LoadOnDevice, Victim
 from modelcache_agent.decide.gpu.room import Candidate, Key, Room, Stay, make_room
 from modelcache_agent.decide.gpu.world import EMULATED_MESSAGE
 from modelcache_agent.decide.host_draft import Told
+from modelcache_agent.decide.matching import standing_of
 from modelcache_api.names import EntryOrigin, EntryState, Reason, Tier
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from modelcache_agent.decide.actions import EntryView
     from modelcache_agent.decide.gpu.world import GpuSetback, GpuView
     from modelcache_agent.decide.matching import Match
-    from modelcache_agent.decide.policies import EvictionPolicy
+    from modelcache_agent.decide.policies import EvictionPolicy, Ranked
     from modelcache_agent.decide.world import Held, World
     from modelcache_api.v1alpha1.cache_node import EntrySpec
 
@@ -54,6 +56,7 @@ class _Wanted:
     """A version that its entry wants on the card."""
 
     held: Held
+    standing: int
     is_placed: bool
     is_protected: bool
 
@@ -63,10 +66,15 @@ class _Draft:
     world: World
     gpu: GpuView
     wanted: Mapping[Key, _Wanted]
-    order: Mapping[str, int]
-    """By digest, the policy's order of all that is wanted: the least goes first."""
+    policy: EvictionPolicy
+    ranked: Mapping[str, Ranked]
+    """By digest, what the policy finds, in its order: the least goes first."""
+    worth: Mapping[Key, tuple[int, int]]
+    """The standing of each that is wanted, then its place in the policy's order."""
     leaving: dict[Key, str]
     """Why each of these is let go."""
+    victims: dict[Key, Victim] = field(default_factory=dict)
+    """Explains those of them that leave for others' sake."""
     is_waiting: bool = False
     """Somebody loads or waits for room: one at a time."""
     condemned: set[Key] = field(default_factory=set)
@@ -89,12 +97,16 @@ def plan_gpu(
         told = Told(Reason.GPU_UNAVAILABLE, _OFF if gpu is None else f"{_ELSEWHERE}{gpu.why_off}")
         return GpuPlan(told={e.uid: told for e in world.entries if e.tier is Tier.GPU})
     wanted = _find_wanted(world, gpu, matches, leaving)
-    ranked = policy.rank({one.held.digest: one.held for one in wanted.values()}.values())
+    held = {one.held.digest: one.held for one in wanted.values()}
+    ranked = {each.held.digest: each for each in policy.rank(held.values())}
+    places = {digest: place for place, digest in enumerate(ranked)}
     draft = _Draft(
         world=world,
         gpu=gpu,
         wanted=wanted,
-        order={each.held.digest: place for place, each in enumerate(ranked)},
+        policy=policy,
+        ranked=ranked,
+        worth={key: (one.standing, places[one.held.digest]) for key, one in wanted.items()},
         leaving={
             key: "no entry wants it in GPU memory"
             for key, copy in gpu.held.items()
@@ -135,6 +147,7 @@ def _find_wanted(
         if held.is_verified and match.is_adopted and held.digest not in leaving:
             wanted[Key(namespace, entry.uid)] = _Wanted(
                 held,
+                standing_of(entry),
                 is_placed=entry.origin is not EntryOrigin.DEMAND,
                 is_protected=not entry.evictable
                 or entry.uid in world.attached
@@ -145,18 +158,19 @@ def _find_wanted(
 
 def _in_turn(draft: _Draft) -> list[Key]:
     """Placement before demand, which never takes the room first; then whoever is worth most."""
-    return sorted(
-        draft.wanted,
-        key=lambda key: (
-            not draft.wanted[key].is_placed,
-            -draft.order[draft.wanted[key].held.digest],
-            key,
-        ),
-    )
+
+    def turn(key: Key) -> tuple[bool, int, int, Key]:
+        standing, place = draft.worth[key]
+        return not draft.wanted[key].is_placed, -standing, -place, key
+
+    return sorted(draft.wanted, key=turn)
 
 
 def _yield_room(draft: _Draft) -> None:
-    """What no longer fits beside others' use goes, the least valuable first; readers are spared."""
+    """What no longer fits beside others' use goes, the least valuable first; readers are spared.
+
+    What must stay goes last: the memory is others' already.
+    """
     gpu = draft.gpu
     gone = sum(
         copy.size_bytes
@@ -164,27 +178,32 @@ def _yield_room(draft: _Draft) -> None:
         if key in draft.leaving and not copy.is_attached
     )
     surplus = gpu.budget.surplus_bytes(gpu.held_bytes) - gone
-    for key in sorted(gpu.held.keys() - draft.leaving.keys(), key=lambda key: _rank(draft, key)):
+    for key in sorted(
+        gpu.held.keys() - draft.leaving.keys(),
+        key=lambda key: (draft.wanted[key].is_protected, _rank(draft, key)),
+    ):
         copy = gpu.held[key]
         if surplus <= 0:
             break
         if not copy.is_attached:
             surplus -= copy.size_bytes
             message = f"{_ELSEWHERE}{gpu.budget.why}"
-            _let_go(draft, key, message, Told(Reason.GPU_OUT_OF_MEMORY, message))
+            _let_go(draft, key, gpu.budget.why, Told(Reason.GPU_OUT_OF_MEMORY, message))
 
 
-def _let_go(draft: _Draft, key: Key, why: str, told: Told) -> None:
-    draft.leaving[key] = why
+def _let_go(draft: _Draft, key: Key, cause: str, told: Told) -> None:
+    ranked = draft.ranked[draft.wanted[key].held.digest]
+    victim = Victim(ranked.held.digest, draft.policy.name, ranked.score, ranked.why, cause)
+    draft.victims[key] = victim
+    draft.leaving[key] = str(victim)
     draft.condemned.add(key)
     draft.told[key.uid] = told
 
 
-def _rank(draft: _Draft, key: Key) -> tuple[bool, bool, int, Key]:
-    """Who gives way first: what goes anyway, former victims, then the policy's order."""
-    wanted = draft.wanted.get(key)
-    place = -1 if wanted is None else draft.order[wanted.held.digest]
-    return key not in draft.leaving, key not in draft.gpu.condemned, place, key
+def _rank(draft: _Draft, key: Key) -> tuple[bool, bool, tuple[int, ...], Key]:
+    """Who gives way first: what goes anyway, former victims, the lowest standing, the policy's."""
+    worth = draft.worth.get(key, ())
+    return key not in draft.leaving, key not in draft.gpu.condemned, worth, key
 
 
 def _consider(draft: _Draft, key: Key) -> Told:
@@ -235,7 +254,7 @@ def _take_room(draft: _Draft, key: Key, needed: int, room: Room) -> Told:
         if victim not in draft.leaving:
             message = f"{_ELSEWHERE}it made way for a version that is used more"
             told = Told(Reason.GPU_OUT_OF_MEMORY, message)
-            _let_go(draft, victim, f"{key.uid} needs room", told)
+            _let_go(draft, victim, f"uid={key.uid} needs room on the card", told)
     return Told(Reason.LOADING, f"waits until {needed} bytes of GPU memory are released")
 
 
@@ -257,7 +276,7 @@ def _is_spared(draft: _Draft, key: Key, newcomer: Key) -> bool:
     return (
         one.is_protected
         or (one.is_placed and not other.is_placed)
-        or draft.order[one.held.digest] >= draft.order[other.held.digest]
+        or draft.worth[key] >= draft.worth[newcomer]
     )
 
 
@@ -275,7 +294,9 @@ def _finish(draft: _Draft, labels: frozenset[str]) -> GpuPlan:
     loading = {draft.wanted[key].held.digest for key in gpu.loading if key in draft.wanted}
     return GpuPlan(
         demotions=tuple(
-            FreeOnDevice(key, draft.leaving[key]) for key in sorted(draft.leaving) if is_told
+            FreeOnDevice(key, draft.leaving[key], draft.victims.get(key))
+            for key in sorted(draft.leaving)
+            if is_told
         ),
         promotions=tuple(draft.promotions),
         marked=marked,

@@ -150,15 +150,19 @@ class GpuTier:
         except OSError as error:
             return Stay(Reason.STORE_ERROR, f"a file cannot be read: {describe_error(error)}")
 
-    def demote(self, key: Key) -> None:
-        """Give a content up. Pods that map it keep its bytes, which linger until they end."""
+    def demote(self, key: Key) -> int:
+        """Give a content up; its bytes, or 0 if it was not held.
+
+        Pods that map it keep them: they linger until the pods end.
+        """
         loaded = self._held.pop(key, None)
         if loaded is None or self._device is None:
-            return
+            return 0
         if self._is_mapped(loaded):
             self._lingering.append(loaded)
         for extent in loaded.extents:
             self._device.free(extent)
+        return loaded.size_bytes
 
     def attach(self, key: Key, pod: Pod, given: frozenset[str] | None) -> Handover | Stay:
         """Descriptors for a pod, after all bytes were read back and found right.

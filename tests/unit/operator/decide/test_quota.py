@@ -33,19 +33,24 @@ def holding(version: str, *nodes: NodeName, size: int = GIB, **fields) -> Holdin
 @pytest.mark.parametrize(
     ("holdings", "charged"),
     [
-        pytest.param([], (0, 0, 0), id="nothing"),
-        pytest.param([holding("a", N1, N2)], (2, 0, 0), id="each copy"),
-        pytest.param([holding("a", N1), holding("a", N1, N2)], (2, 0, 0), id="shared: once a node"),
-        pytest.param([holding("a", N1), holding("b", N1)], (2, 0, 0), id="two versions on a node"),
+        pytest.param([], (0, 0, 0, 0), id="nothing"),
+        pytest.param([holding("a", N1, N2)], (2, 0, 0, 0), id="each copy"),
+        pytest.param([holding("a", N1), holding("a", N1, N2)], (2, 0, 0, 0), id="shared: once a node"),
+        pytest.param([holding("a", N1), holding("b", N1)], (2, 0, 0, 0), id="two versions on a node"),
         pytest.param(
-            [holding("a", N1, N2, tier=Tier.HOST)], (2, 2, 0), id="what is in memory is on disk too"
+            [holding("a", N1, N2, tier=Tier.HOST)], (2, 2, 0, 0), id="what is in memory is on disk too"
         ),
         pytest.param(
             [holding("a", N1, N2, tier=Tier.HOST, slower=frozenset({N1}))],
-            (2, 1, 0),
+            (2, 1, 0, 0),
             id="nodes without the tier",
         ),
-        pytest.param([holding("a", N1, is_pinned=True)], (1, 0, 1), id="pinned"),
+        pytest.param(
+            [holding("a", N1, N2, tier=Tier.GPU, slower=frozenset({N1}))],
+            (2, 1, 1, 0),
+            id="what is on cards is in memory and on disk too",
+        ),
+        pytest.param([holding("a", N1, is_pinned=True)], (1, 0, 0, 1), id="pinned"),
     ],
 )
 def test_charges(holdings, charged):
@@ -80,7 +85,7 @@ def test_a_wrong_default_quota_is_said_in_one_line(document, says):
 
 
 def test_the_charts_default_grants_bytes_and_nothing_that_needs_a_quota():
-    document = {"hard": {"disk": "", "host": "", "pinned": "0"}, "maxPriority": "Normal"}
+    document = {"hard": {"disk": "", "host": "", "gpu": "", "pinned": "0"}, "maxPriority": "Normal"}
     limits = parse_default_quota(document)
     assert limits.hard == {Item.PINNED: 0}
     assert (limits.max_priority, limits.all_nodes) == (Priority.NORMAL, False)
@@ -95,6 +100,18 @@ def test_a_full_quota_names_the_item_that_lacks_most():
     told = account.refuse(frozenset({N1, N2, N3}), 3)
     assert told.reason is Reason.QUOTA_EXCEEDED
     assert "grants 3Gi of host, and 2Gi are used" in told.message
+
+
+def test_the_memory_of_cards_is_granted_by_its_own_item():
+    limits = read_limits(ModelCacheQuotaSpec(hard=QuotaBytes(gpu="2Gi")), "one")
+    others = [holding("b", N1, tier=Tier.GPU), holding("c", N2, tier=Tier.HOST)]
+    spec = make_cache().spec
+    account = make_account(limits, holding("a", tier=Tier.GPU), others, spec)
+    assert account.affordable() == 1
+    assert not account.allows(frozenset({N2, N3}))
+    assert "grants 2Gi of gpu, and 1Gi are used" in account.refuse(frozenset({N2, N3}), 2).message
+    in_host = make_account(limits, holding("a", tier=Tier.HOST), others, spec)
+    assert in_host.allows(frozenset({N1, N2, N3})), "who wants no card pays for none"
 
 
 def test_a_copy_is_free_where_the_namespace_has_paid_for_the_version():

@@ -15,7 +15,7 @@ from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.decide.planner import make_plan
 from modelcache_agent.decide.report import make_status
 from modelcache_agent.inputs.codec import decode, encode
-from modelcache_api.names import EntryOrigin, Reason, Tier
+from modelcache_api.names import EntryOrigin, Priority, Reason, Tier
 from modelcache_api.v1alpha1.cache_node import CacheRef
 
 NAMES = {"a": "models", "b": "models", "c": "models"}
@@ -135,6 +135,72 @@ def test_what_is_protected_stays_on_the_card(resident, newcomer):
     reason, _, message = told(plan, "b")
     assert reason == Reason.GPU_OUT_OF_MEMORY
     assert "10 bytes are needed, 0 are free" in message
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "c", "gone"),
+    [
+        pytest.param({"priority": Priority.HIGH}, {}, {}, "b", id="the lower priority goes first"),
+        pytest.param({}, {"over_quota": True}, {}, "b", id="before all, what is beyond a quota"),
+        pytest.param({}, {}, {"priority": Priority.LOW}, "", id="none goes for a lower priority"),
+        pytest.param({}, {}, {"over_quota": True}, "", id="none goes for what is beyond a quota"),
+        pytest.param({}, {}, {}, "a", id="among equals the policy decides"),
+    ],
+)
+def test_priority_decides_who_makes_way_on_the_card_before_the_policy(a, b, c, gone):
+    entries = on_gpu("a", **a), on_gpu("b", **b), on_gpu("c", **c)
+    gpu = a_gpu(OLD, NEW, capacity=20)
+    plan = make_plan(a_world(*entries, held=[OLD, NEW, NEWEST], gpu=gpu))
+    assert plan.gpu_condemned == {key(uid) for uid in gone}
+
+
+def test_a_higher_priority_displaces_what_is_used_more_and_is_loaded_first():
+    high = on_gpu("a", priority=Priority.HIGH)
+    world = a_world(high, B, held=[OLD, NEW], gpu=a_gpu(NEW, capacity=10))
+    assert make_plan(world).gpu_condemned == {key("b")}
+    empty = replace(world, gpu=a_gpu(capacity=20))
+    assert [action.key for action in card_actions(make_plan(empty))] == [key("a")]
+
+
+def test_what_shares_its_bytes_with_a_higher_priority_stands_by_its_own_on_the_card():
+    twin = on_gpu("b").model_copy(update={"content_digest": digest_of("a")})
+    high = on_gpu("a", priority=Priority.HIGH)
+    copies = {key(uid): OnDevice(digest_of("a"), 10) for uid in "ab"}
+    gpu = a_gpu(capacity=20, held=copies, marked="ab")
+    plan = make_plan(a_world(high, twin, C, held=[OLD, NEWEST], gpu=gpu))
+    assert plan.gpu_condemned == {key("b")}
+
+
+def test_pinned_copies_leave_the_card_last_when_others_take_its_memory():
+    pinned = on_gpu("a", evictable=False, pinned=True)
+    gpu = a_gpu(OLD, NEW, capacity=10, ceiling=30)
+    world = a_world(pinned, B, held=[OLD, NEW], gpu=gpu)
+    assert make_plan(world).gpu_condemned == {key("b")}
+
+
+@pytest.mark.parametrize(
+    ("entries", "changes", "cause"),
+    [
+        pytest.param((A, B, C), {}, "uid=c needs room on the card", id="for a newcomer"),
+        pytest.param((A, B), {"ceiling": 30}, "so much is allowed", id="for others' use"),
+    ],
+)
+def test_a_victim_of_the_card_is_explained_with_its_score_when_it_goes(entries, changes, cause):
+    condemned = frozenset({key("a")})
+    capacity = 20 if len(entries) > 2 else 10
+    gpu = a_gpu(OLD, NEW, capacity=capacity, marked="b", condemned=condemned, **changes)
+    plan = make_plan(a_world(*entries, held=[OLD, NEW, NEWEST][: len(entries)], gpu=gpu))
+    (freed,) = (action for action in card_actions(plan) if isinstance(action, FreeOnDevice))
+    assert freed.key == key("a")
+    assert (freed.victim.digest, freed.victim.policy) == (digest_of("a"), "lru")
+    assert (freed.victim.score, freed.victim.cause) == (1.0, cause)
+    assert freed.why == str(freed.victim)
+
+
+def test_what_nobody_wants_on_the_card_is_no_victim():
+    world = a_world(an_entry("a"), held=[OLD], gpu=a_gpu(OLD, marked=()))
+    (freed,) = card_actions(make_plan(world))
+    assert freed.victim is None
 
 
 def test_C66_a_card_that_refuses_makes_somebody_give_way_once_and_is_then_waited_for():
