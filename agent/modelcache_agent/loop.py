@@ -225,7 +225,7 @@ class AgentLoop:
         self._metrics.observe_host(host)
         self._metrics.observe_gpu(self._gpu_view)
         books = {Tier.DISK: ledger} if host is None else {Tier.DISK: ledger, Tier.HOST: host}
-        self._metrics.observe_charges(charge(node.spec, survey.held, books))
+        self._metrics.observe_charges(charge(node.spec, survey.held, books, self._gpu_view))
         return self._next_turn(plan, wishes)
 
     async def _serve(

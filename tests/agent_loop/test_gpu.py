@@ -20,7 +20,7 @@ from fakes.played_kubelet import Pod
 from fakes.volume_world import PlayedPods
 from modelcache_agent.ports.device import DeviceLostError, DeviceUnavailableError
 from modelcache_agent.tiers.gpu.emulated import EmulatedDevice
-from modelcache_api.names import Tier
+from modelcache_api.names import Priority, Tier
 
 MIB = 1 << 20
 ON = ("--gpu-capacity=16Mi", "--gpu-device=emulated")
@@ -261,6 +261,32 @@ async def test_C66_a_device_in_pieces_is_asked_once_more_after_somebody_made_way
         told = await until_reason(bench, "v1", "GpuOutOfMemory")
         assert told.tier is Tier.DISK
         assert bench.cluster.on_device == {bench.entry("v2").label_key}
+
+
+async def test_a_higher_priority_takes_the_device_and_the_victim_is_told_with_its_score(
+    bench, devices
+):
+    bench.offer("v1", bodies(9 * MIB, 1))
+    bench.offer("v2", bodies(9 * MIB, 2))
+    old = on_gpu(bench, "v1", evictable=True)
+    bench.cluster.want(old, caches=CACHES)
+    async with bench.started(*ON):
+        await until_tier(bench, "v1", Tier.GPU)
+        low = on_gpu(bench, "v2", evictable=True, priority=Priority.LOW)
+        bench.cluster.want(old, low, caches=CACHES)
+        refused = await until_reason(bench, "v2", "GpuOutOfMemory")
+        assert (refused.state, refused.tier) == ("Cached", Tier.DISK)
+        high = low.model_copy(update={"priority": Priority.HIGH})
+        bench.cluster.want(old, high, caches=CACHES)
+        await until_tier(bench, "v2", Tier.GPU)
+        await until_reason(bench, "v1", "GpuOutOfMemory")
+    (told,) = json.loads((bench.root / "decisions.json").read_bytes())["decisions"]
+    assert (told["kind"], told["tier"], told["uids"]) == ("Evicted", "GPU", ["v1"])
+    assert told["cause"] == "uid=v2 needs room on the card"
+    assert told["sizeBytes"] >= 9 * MIB
+    assert told["policy"] == "lru"
+    assert told["score"] is not None
+    assert told["inputs"].startswith("last_used=")
 
 
 async def test_what_does_not_fit_or_has_no_tensors_stays_on_the_disk_and_says_why(bench):

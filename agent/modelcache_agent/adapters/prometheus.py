@@ -195,6 +195,7 @@ class PrometheusMetrics:
             ("used", gpu.held_bytes),
             ("reserved", sum(gpu.loading.values())),
             ("lingering", gpu.lingering_bytes),
+            ("pinned", self._charges.pinned.get(Tier.GPU, 0)),
             ("foreign", gpu.budget.foreign_bytes),
         ):
             card.add_metric([kind], size)

@@ -10,6 +10,7 @@ from modelcache_agent.decide.matching import match_entries
 from modelcache_api.names import Tier
 
 if TYPE_CHECKING:
+    from modelcache_agent.decide.gpu.world import GpuView
     from modelcache_agent.decide.ledger import Ledger
     from modelcache_agent.decide.matching import Match
     from modelcache_agent.decide.world import Held
@@ -24,8 +25,13 @@ class Charges:
     pinned: Mapping[Tier, int] = field(default_factory=dict)
 
 
-def charge(spec: CacheNodeSpec, held: Sequence[Held], books: Mapping[Tier, Ledger]) -> Charges:
-    """What each namespace is charged in each tier's book, transfers included."""
+def charge(
+    spec: CacheNodeSpec,
+    held: Sequence[Held],
+    books: Mapping[Tier, Ledger],
+    card: GpuView | None = None,
+) -> Charges:
+    """What each namespace is charged in each tier's book and on the card, transfers included."""
     matches = match_entries(spec.entries, held)
     by_namespace: dict[str, set[str]] = {}
     for ref in spec.caches:
@@ -33,10 +39,10 @@ def charge(spec: CacheNodeSpec, held: Sequence[Held], books: Mapping[Tier, Ledge
     pinned = {entry.uid for entry in spec.entries if entry.pinned}
     return Charges(
         namespaces={
-            namespace: _charge(spec.entries, uids, matches, books)
+            namespace: _charge(spec.entries, uids, matches, books) | _charge_card(uids, card)
             for namespace, uids in by_namespace.items()
         },
-        pinned=_charge(spec.entries, pinned, matches, books),
+        pinned=_charge(spec.entries, pinned, matches, books) | _charge_card(pinned, card),
     )
 
 
@@ -59,3 +65,12 @@ def _charge(
         under_way = {one.uid for one in wanted if one.uid not in matches}
         charged[tier] = book.claimed_bytes(digests, under_way)
     return charged
+
+
+def _charge_card(uids: set[str], card: GpuView | None) -> dict[Tier, int]:
+    """On a card nothing is shared: each namespace has its own copies."""
+    if card is None:
+        return {}
+    held = sum(copy.size_bytes for key, copy in card.held.items() if key.uid in uids)
+    coming = sum(size for key, size in card.loading.items() if key.uid in uids)
+    return {Tier.GPU: held + coming}

@@ -7,6 +7,8 @@ from dataclasses import replace
 from fakes.agent_world import a_flight, a_held, a_world, an_entry, digest_of
 from modelcache_agent.decide.actions import Fetch
 from modelcache_agent.decide.charges import charge
+from modelcache_agent.decide.gpu.room import Key
+from modelcache_agent.decide.gpu.world import GpuView, OnDevice
 from modelcache_agent.decide.ledger import Blob, Ledger
 from modelcache_agent.decide.planner import make_plan
 from modelcache_agent.decide.turns import list_yielding, order_by_turn
@@ -89,6 +91,18 @@ def test_what_is_beyond_a_quota_gives_way_first_and_what_pods_use_stays():
 
 def ref(namespace: str, stable: str, **more) -> CacheRef:
     return CacheRef(namespace=namespace, name="c", stable_uid=stable, **more)
+
+
+def test_each_namespace_is_charged_its_own_copy_on_the_card_and_what_is_loaded():
+    a, b = an("a", tier=Tier.GPU), an("b", content_digest=digest_of("a"), pinned=True)
+    caches = (ref("one", "a"), ref("two", "b", canary_uid="c"))
+    spec = CacheNodeSpec(node_uid="n", entries=(a, b), caches=caches)
+    copies = {Key("one", "a"): OnDevice(digest_of("a"), 10), Key("two", "b"): OnDevice("b", 4)}
+    card = GpuView(held=copies, loading={Key("two", "c"): 5})
+    found = charge(spec, (), {}, card)
+    assert found.namespaces == {"one": {Tier.GPU: 10}, "two": {Tier.GPU: 9}}
+    assert found.pinned == {Tier.GPU: 4}
+    assert charge(spec, (), {}).namespaces == {"one": {}, "two": {}}
 
 
 def test_shared_bytes_are_charged_in_full_to_each_namespace_and_are_in_the_book_once():
