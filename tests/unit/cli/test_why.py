@@ -158,9 +158,7 @@ async def test_a_node_tells_what_went_with_which_score_and_for_what():
     unlocked = EVICTED.model_copy(
         update={"tier": Tier.HOST, "cause": "uid=u2 needs room in memory"}
     )
-    freed = EVICTED.model_copy(
-        update={"tier": Tier.GPU, "cause": "uid=u2 needs room on the card"}
-    )
+    freed = EVICTED.model_copy(update={"tier": Tier.GPU, "cause": "uid=u2 needs room on the card"})
     decisions = (BEGAN, EVICTED, unlocked, freed)
     kube = Kube(decisions, cachenodes={"n1": having(ALIVE)}, modelversions=versions)
     assert (await ask(kube, "node/n1")).splitlines() == [

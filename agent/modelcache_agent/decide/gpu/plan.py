@@ -98,7 +98,7 @@ def plan_gpu(
         return GpuPlan(told={e.uid: told for e in world.entries if e.tier is Tier.GPU})
     wanted = _find_wanted(world, gpu, matches, leaving)
     held = {one.held.digest: one.held for one in wanted.values()}
-    ranked = {each.held.digest: each for each in policy.rank(held.values())}
+    ranked: dict[str, Ranked] = {each.held.digest: each for each in policy.rank(held.values())}
     places = {digest: place for place, digest in enumerate(ranked)}
     draft = _Draft(
         world=world,

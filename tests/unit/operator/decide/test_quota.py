@@ -35,10 +35,16 @@ def holding(version: str, *nodes: NodeName, size: int = GIB, **fields) -> Holdin
     [
         pytest.param([], (0, 0, 0, 0), id="nothing"),
         pytest.param([holding("a", N1, N2)], (2, 0, 0, 0), id="each copy"),
-        pytest.param([holding("a", N1), holding("a", N1, N2)], (2, 0, 0, 0), id="shared: once a node"),
-        pytest.param([holding("a", N1), holding("b", N1)], (2, 0, 0, 0), id="two versions on a node"),
         pytest.param(
-            [holding("a", N1, N2, tier=Tier.HOST)], (2, 2, 0, 0), id="what is in memory is on disk too"
+            [holding("a", N1), holding("a", N1, N2)], (2, 0, 0, 0), id="shared: once a node"
+        ),
+        pytest.param(
+            [holding("a", N1), holding("b", N1)], (2, 0, 0, 0), id="two versions on a node"
+        ),
+        pytest.param(
+            [holding("a", N1, N2, tier=Tier.HOST)],
+            (2, 2, 0, 0),
+            id="what is in memory is on disk too",
         ),
         pytest.param(
             [holding("a", N1, N2, tier=Tier.HOST, slower=frozenset({N1}))],
