@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.actions import Victim
+from modelcache_agent.decide.history import NOT_MEASURED
 from modelcache_api.quantities import format_bytes
 
 if TYPE_CHECKING:
@@ -35,8 +36,7 @@ class Told:
 class Wanted:
     """A content that some entry wants in host memory; `uid` is that of the first.
 
-    `held` costs what all cost alike for each byte: whatever its source was like, it is read again
-    from the disk.
+    `held` is as `price_from_disk` makes it.
     """
 
     held: Held
@@ -67,6 +67,11 @@ class Draft:
     told: dict[str, Told] = field(default_factory=dict)
     rechecks: list[float] = field(default_factory=list)
     fell_short: bool = False
+
+
+def price_from_disk(held: Held) -> Held:
+    """For tiers above the disk, which read it from there: each byte costs alike for all."""
+    return replace(held, history=replace(held.history, load=NOT_MEASURED))
 
 
 def condemn(draft: Draft, ranked: Ranked, cause: str) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.actions import Action, Demote, EntryView, Fetch, Promote, Victim
-from modelcache_agent.decide.history import NOT_MEASURED
 from modelcache_agent.decide.host_draft import (
     ROOM_RECHECK_SECONDS,
     Draft,
@@ -20,6 +19,7 @@ from modelcache_agent.decide.host_draft import (
     Wanted,
     condemn,
     describe_amount,
+    price_from_disk,
     sum_sizes,
 )
 from modelcache_agent.decide.host_pressure import HIGH_PERCENT
@@ -154,8 +154,9 @@ def _find_wanted(
         held = match.held
         if not held.is_verified or not match.is_adopted:
             continue
-        priced = replace(held, history=replace(held.history, load=NOT_MEASURED))
-        before = wanted.get(held.digest, Wanted(priced, entry.uid, standing[held.digest]))
+        before = wanted.get(
+            held.digest, Wanted(price_from_disk(held), entry.uid, standing[held.digest])
+        )
         wanted[held.digest] = replace(
             before,
             is_placed=before.is_placed

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from modelcache_agent.decide.actions import FreeOnDevice, LoadOnDevice, Victim
 from modelcache_agent.decide.gpu.room import Candidate, Key, Room, Stay, make_room
 from modelcache_agent.decide.gpu.world import EMULATED_MESSAGE
-from modelcache_agent.decide.host_draft import Told
+from modelcache_agent.decide.host_draft import Told, price_from_disk
 from modelcache_agent.decide.matching import standing_of
 from modelcache_api.names import EntryOrigin, EntryState, Reason, Tier
 
@@ -146,7 +146,7 @@ def _find_wanted(
         held = match.held
         if held.is_verified and match.is_adopted and held.digest not in leaving:
             wanted[Key(namespace, entry.uid)] = _Wanted(
-                held,
+                price_from_disk(held),
                 standing_of(entry),
                 is_placed=entry.origin is not EntryOrigin.DEMAND,
                 is_protected=not entry.evictable

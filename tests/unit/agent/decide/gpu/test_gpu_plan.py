@@ -11,8 +11,10 @@ from modelcache_agent.decide.actions import Evict, FreeOnDevice, LoadOnDevice, S
 from modelcache_agent.decide.gpu.capacity import Budget
 from modelcache_agent.decide.gpu.room import Key
 from modelcache_agent.decide.gpu.world import GpuSetback, GpuView, OnDevice, find_namespaces
+from modelcache_agent.decide.history import History, LoadCost
 from modelcache_agent.decide.ledger import Ledger
 from modelcache_agent.decide.planner import make_plan
+from modelcache_agent.decide.policies import POLICIES
 from modelcache_agent.decide.report import make_status
 from modelcache_agent.inputs.codec import decode, encode
 from modelcache_api.names import EntryOrigin, Priority, Reason, Tier
@@ -195,6 +197,19 @@ def test_a_victim_of_the_card_is_explained_with_its_score_when_it_goes(entries, 
     assert (freed.victim.digest, freed.victim.policy) == (digest_of("a"), "lru")
     assert (freed.victim.score, freed.victim.cause) == (1.0, cause)
     assert freed.why == str(freed.victim)
+
+
+def test_what_the_source_was_like_decides_nothing_on_the_card():
+    slow = History(attaches=1.0, load=LoadCost(500.0, 1e-3))
+    old = a_held("a", last_used=1.0, history=slow)
+    new = a_held("b", last_used=2.0, history=History(attaches=2.0))
+    gpu = a_gpu(old, capacity=10, marked=(), condemned=frozenset({key("a")}))
+    plan = make_plan(a_world(A, B, held=[old, new], gpu=gpu), POLICIES["value"])
+    (freed,) = card_actions(plan)
+    assert freed.why == (
+        "policy=value score=1e-09 attaches=1.000 load_seconds=1e-08 bytes=10: "
+        "uid=b needs room on the card"
+    )
 
 
 def test_what_nobody_wants_on_the_card_is_no_victim():
