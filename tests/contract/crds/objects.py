@@ -260,6 +260,7 @@ FULL: dict[str, Object] = {
             ],
             "demands": [{"namespace": "search", "name": "minilm"}],
             "diskSummary": "87Mi/931Gi",
+            "gpuSummary": "10Gi/80Gi",
             "models": 1,
             "failed": 0,
             "peer": {"address": "10.1.2.3", "port": 9405, "suspects": ["node-uid"]},

@@ -39,6 +39,7 @@ FIXED = {
     "steps",
     "disk",
     "host",
+    "gpu",
     "pinned",
     "revision",
     "status",

@@ -35,8 +35,8 @@ VIEWS = [
     ),
     pytest.param(
         "CacheNode",
-        ["NAME", "READY", "STATUS", "DISK", "HOST", "MODELS", "FAILED", "AGENT", "AGE"],
-        ["True", "Resolved", "87Mi/931Gi", "1", "0", "0.1.0"],
+        ["NAME", "READY", "STATUS", "DISK", "HOST", "GPU", "MODELS", "FAILED", "AGENT", "AGE"],
+        ["True", "Resolved", "87Mi/931Gi", "10Gi/80Gi", "1", "0", "0.1.0"],
         id="CacheNode",
     ),
     pytest.param(
