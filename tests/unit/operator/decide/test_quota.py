@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from builders import GIB, make_book, make_books, make_cache, make_demand
 from modelcache_api.names import Priority, Reason, Tier
-from modelcache_api.v1alpha1.model_cache_quota import ModelCacheQuotaSpec, QuotaBytes
+from modelcache_api.v1alpha1.model_cache_quota import (
+    ModelCacheQuotaSpec,
+    ModelCacheQuotaStatus,
+    QuotaBytes,
+)
 from modelcache_operator.decide.eligibility import refuse_displacing, refuse_new
 from modelcache_operator.decide.placement import Trouble
 from modelcache_operator.decide.quota import (
@@ -21,7 +27,8 @@ from modelcache_operator.decide.quota import (
     sum_charges,
 )
 from modelcache_operator.decide.quota_placement import place_within
-from modelcache_operator.decide.world import NodeName, Uid
+from modelcache_operator.decide.quota_status import make_quota_status
+from modelcache_operator.decide.world import ModelCacheQuotaView, NodeName, ObjectKey, Uid
 
 N1, N2, N3 = (NodeName(f"n{number}") for number in range(1, 4))
 
@@ -118,6 +125,19 @@ def test_the_memory_of_cards_is_granted_by_its_own_item():
     assert "grants 2Gi of gpu, and 1Gi are used" in account.refuse(frozenset({N2, N3}), 2).message
     in_host = make_account(limits, holding("a", tier=Tier.HOST), others, spec)
     assert in_host.allows(frozenset({N1, N2, N3})), "who wants no card pays for none"
+
+
+def test_the_status_tells_what_is_used_of_each_item():
+    spec = ModelCacheQuotaSpec(hard=QuotaBytes(host="4Gi", gpu="2Gi"))
+    quota = ModelCacheQuotaView(
+        ObjectKey("search", "q"), Uid("q"), 1, spec, ModelCacheQuotaStatus()
+    )
+    charged = sum_charges([holding("a", N1, tier=Tier.GPU), holding("b", N2, tier=Tier.HOST)])
+    status = make_quota_status(quota, read_limits(spec, "q"), charged, (), datetime.now(UTC))
+    used = status.used
+    assert (used.disk_bytes, used.host_bytes, used.gpu_bytes) == (2 * GIB, 2 * GIB, GIB)
+    assert (status.disk, status.host, status.gpu) == ("2Gi/-", "2Gi/4Gi", "1Gi/2Gi")
+    assert "1Gi/2Gi of gpu" in status.conditions[0].message
 
 
 def test_a_copy_is_free_where_the_namespace_has_paid_for_the_version():
