@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from modelcache_api.conditions import truncate
 from modelcache_api.durations import parse_duration
 from modelcache_api.names import Reason
 from modelcache_api.v1alpha1.model_cache import ModelCacheSpec
@@ -216,7 +217,7 @@ def _name(facts: RolloutFacts) -> str:
 
 
 def _end(state: RolloutStatus, reason: Reason, message: str) -> RolloutVerdict:
-    ended = state.model_copy(update={"ended": reason.value, "ended_message": message})
+    ended = state.model_copy(update={"ended": reason.value, "ended_message": truncate(message)})
     return RolloutVerdict(0, reason, message, is_progressing=False, state=ended)
 
 
