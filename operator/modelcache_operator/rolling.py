@@ -216,7 +216,9 @@ class Roller:
     def _judge_gate(self, cache: ModelCacheView) -> GateOpinion:
         gate = find_asked_gate(cache.spec, cache.status.rollout)
         now = self.clock.monotonic()
-        return judge_gate(gate, self.memory.traffic.measured(cache.key, now))
+        moved_at = cache.status.rollout.moved_at if cache.status.rollout else None
+        since = self.times.age(cache.key, "last step", moved_at) if moved_at else None
+        return judge_gate(gate, self.memory.traffic.measured(cache.key, now), since)
 
     def _count_pods(self, cache: ModelCacheView) -> CanaryPods:
         pods = [

@@ -57,10 +57,14 @@ class CanaryPods:
 
 @dataclass(frozen=True, slots=True)
 class GateOpinion:
-    """What the gate by metrics has against the canary, and what it has to wait for."""
+    """What the gate by metrics has against the canary, and what it has to wait for.
+
+    `is_old`: it was asked before the last step, and says nothing of the weight in force.
+    """
 
     failure: Trouble | None = None
     wait: Trouble | None = None
+    is_old: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +250,7 @@ def _judge_failure(facts: RolloutFacts, state: RolloutStatus, weight: int) -> Ro
     if not weight:
         return None
     is_lost = facts.copies.ready == 0
-    trouble = _find_failure(facts) or facts.gate.failure
+    trouble = _find_failure(facts) or (None if facts.gate.is_old else facts.gate.failure)
     if trouble is None:
         return None
     if _policy(facts.spec).on_failure is OnFailure.ROLLBACK:
@@ -329,6 +333,8 @@ def _find_outside(facts: RolloutFacts, weight: int) -> Trouble | None:
     gate = _policy(facts.spec).gate
     if gate is None or (weight == 0 and gate.first_step is FirstStep.FREE):
         return facts.route
+    if weight and facts.gate.is_old:
+        return facts.route or facts.gate.wait
     return facts.route or facts.gate.failure or facts.gate.wait
 
 
@@ -344,6 +350,9 @@ def _take_step(
         return RolloutVerdict(
             weight, Reason.STEP_TAKEN, message, is_progressing=True, state=state, look_again=wait
         )
+    if weight and facts.gate.is_old:
+        message = f"{weight} % now; {to} % come with the next answer to the gate's query"
+        return RolloutVerdict(weight, Reason.STEP_TAKEN, message, is_progressing=True, state=state)
     moved = state.model_copy(update={"moved_at": now})
     if to == state.aim:
         return RolloutVerdict(

@@ -195,6 +195,23 @@ def test_a_first_step_that_is_free_is_taken_without_a_number_and_no_further_one_
     assert (stage.weight, stage.said()[1]) == (5, Reason.GATE_NO_DATA)
 
 
+def test_a_number_from_before_a_step_neither_fails_the_canary_nor_takes_it_further(stage):
+    free = GATE.model_copy(update={"first_step": FirstStep.FREE})
+    policy = {"steps": (5, 25), "interval": "10s", "on_failure": "Rollback", "gate": free}
+    stage.measures.answer = 0.5
+    stage.wish("m1", "m2", 50, **policy)
+    stage.pass_time(11)
+    assert (stage.weight, stage.said()) == (5, ("True", Reason.STEP_TAKEN))
+    stage.measures.answer = 0.001
+    stage.ask()
+    stage.pass_time(11)
+    assert (stage.weight, stage.said()) == (25, ("True", Reason.STEP_TAKEN))
+    assert stage.reasons().count(Reason.GATE_FAILED) == 0
+    stage.measures.answer = 0.5
+    stage.ask()
+    assert (stage.weight, stage.said()) == (0, ("False", Reason.GATE_FAILED))
+
+
 def test_without_a_server_the_gate_says_who_is_to_name_one(stage):
     stage.world.measures = None
     stage.take_over()
