@@ -155,6 +155,7 @@ class Roller:
                 self.times.age(cache.key, "last step", moved_at),
             ),
             route=self._judge_route(cache),
+            is_route_due=self.memory.traffic.is_route_due(cache),
             gate=self._judge_gate(cache),
         )
         return decide_rollout(facts, self.clock.now())

@@ -79,7 +79,8 @@ class Ages:
 class RolloutFacts:
     """One look. `canary` is the version's UID, None while it cannot be held, as `refusal` says.
 
-    `route` is what the HTTPRoute has against a higher weight.
+    `route` is what the HTTPRoute has against a higher weight; while it `is_route_due` it was not
+    looked at for the weight in force.
     """
 
     spec: ModelCacheSpec
@@ -92,6 +93,7 @@ class RolloutFacts:
     stable_ready: int
     ages: Ages
     route: Trouble | None = None
+    is_route_due: bool = False
     gate: GateOpinion = GateOpinion()
 
 
@@ -350,8 +352,9 @@ def _take_step(
         return RolloutVerdict(
             weight, Reason.STEP_TAKEN, message, is_progressing=True, state=state, look_again=wait
         )
-    if weight and facts.gate.is_old:
-        message = f"{weight} % now; {to} % come with the next answer to the gate's query"
+    if weight and (facts.gate.is_old or facts.is_route_due):
+        awaited = "next answer to the gate's query" if facts.gate.is_old else "HTTPRoute's weights"
+        message = f"{weight} % now; {to} % come after the {awaited}"
         return RolloutVerdict(weight, Reason.STEP_TAKEN, message, is_progressing=True, state=state)
     moved = state.model_copy(update={"moved_at": now})
     if to == state.aim:

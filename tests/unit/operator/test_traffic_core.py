@@ -12,8 +12,9 @@ from fakes.memory_traffic import MemoryMeasures, MemoryRoutes
 from modelcache_api.names import Condition, Reason
 from modelcache_api.v1alpha1.rollout import FirstStep, GateSpec, HttpRouteRef
 from modelcache_operator.decide.rollout import Trouble
+from modelcache_operator.decide.route import RuleView
 from modelcache_operator.decide.world import ObjectKey
-from modelcache_operator.keys import cache_key, route_key
+from modelcache_operator.keys import KeyKind, cache_key, route_key
 from modelcache_operator.workqueue import Requeue
 from unit.operator.test_rollout_core import Stage
 
@@ -153,6 +154,39 @@ def test_another_route_is_looked_at_before_anything_goes_up(stage):
     other = REF.model_copy(update={"canary_service": "embed-next"})
     stage.wish("m1", "m2", 5, http_route_ref=other)
     assert (stage.weight, stage.said(ROUTED)) == (0, ("False", Reason.ROUTE_NOT_FOUND))
+
+
+def hold_routes(stage):
+    """Whoever looks at routes hangs; returns what lets him go on."""
+    add = stage.core.queue.add
+    stage.core.queue.add = lambda key, **when: key.kind is KeyKind.ROUTE or add(key, **when)
+
+    def go_on() -> None:
+        stage.core.queue.add = add
+        stage.look_at_route()
+
+    return go_on
+
+
+def test_another_service_of_the_same_route_is_told_of_when_it_was_looked_at(stage):
+    one = stage.routes.route.rules[0].backends
+    both = (*one, replace(one[1], index=2, service="embed-next"))
+    stage.routes.route = replace(stage.routes.route, rules=(RuleView(both),))
+    stage.wish("m1", http_route_ref=REF)
+    go_on = hold_routes(stage)
+    stage.wish("m1", http_route_ref=REF.model_copy(update={"canary_service": "embed-next"}))
+    go_on()
+    assert stage.said(ROUTED) == ("True", Reason.ROUTE_WEIGHTS_SET)
+
+
+def test_no_step_is_taken_before_the_last_one_is_in_the_route(stage):
+    stage.wish("m1", http_route_ref=REF)
+    go_on = hold_routes(stage)
+    stage.wish("m1", "m2", 50, steps=(5, 25), interval="10s", http_route_ref=REF)
+    stage.pass_time(11)
+    assert (stage.weight, stage.said()) == (5, ("True", Reason.STEP_TAKEN))
+    go_on()
+    assert (stage.weight, stage.routes.writes) == (25, [[95, 5], [75, 25]])
 
 
 def test_the_weight_goes_up_only_past_the_gate_and_waits_without_a_number(stage):
