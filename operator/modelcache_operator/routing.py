@@ -351,7 +351,8 @@ def _entries(node: CacheNodeView | None) -> dict[Uid, EntryStatus]:
 
 def _tiers(node: CacheNodeView) -> object:
     return [
-        (tier.name, tier.capacity_bytes, tier.pending_release_bytes) for tier in node.status.tiers
+        (tier.name, tier.capacity_bytes, tier.pending_release_bytes, tier.pressure is None)
+        for tier in node.status.tiers
     ]
 
 

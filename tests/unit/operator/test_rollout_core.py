@@ -124,6 +124,19 @@ def test_a_canary_comes_beside_stable_and_takes_its_weight_when_it_is_verified(s
     assert stage.holders("m1") == stable
 
 
+def test_C54_a_canary_comes_as_soon_as_the_disk_pressure_is_over(stage):
+    stable = stage.holders("m1")
+    stage.world.pressure[min(stable)] = "92 % are used"
+    stage.core.settle()
+    stage.world.add_version("m2")
+    stage.wish("m1", "m2", 5)
+    assert (stage.weight, stage.said()) == (0, ("False", Reason.DISK_PRESSURE))
+    assert not stage.holders("m2")
+    stage.world.pressure.clear()
+    stage.core.settle()
+    assert (stage.weight, stage.holders("m2")) == (5, stable)
+
+
 def test_steps_are_taken_one_by_one_at_their_interval(stage):
     stage.world.add_version("m2")
     stage.wish("m1", "m2", 100, steps=(5, 25), interval="10m")
