@@ -225,7 +225,7 @@ class Roller:
         pods = [
             pod
             for pod in self.world.pods_of(cache.key)
-            if pod.track == Track.CANARY and not pod.is_over
+            if pod.track == Track.CANARY and not pod.is_over and not pod.is_terminating
         ]
         failures = sorted((p.key.name, p.warm_up_failure) for p in pods if p.warm_up_failure)
         return CanaryPods(

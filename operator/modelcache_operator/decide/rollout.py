@@ -43,7 +43,7 @@ class CanaryCopies:
 
 @dataclass(frozen=True, slots=True)
 class CanaryPods:
-    """Living pods of the canary's track.
+    """Living pods of the canary's track; those that are being deleted take no traffic any more.
 
     `cold` are those whose warm-up has not succeeded, and `warm_up_failure` names a pod whose
     warm-up has failed, and how.

@@ -355,6 +355,24 @@ def test_pods_that_crash_hold_the_weight_or_take_it_back(stage, on_failure, weig
     assert stage.weight == 26
 
 
+def test_a_pod_that_is_being_deleted_neither_fails_the_canary_nor_keeps_it_waiting(stage):
+    stage.world.add_version("m2")
+    pods = [make_pod_view(name, track="canary", is_ready=True) for name in ("p1", "p2")]
+    for pod in pods:
+        stage.world.show(pod)
+    stage.wish("m1", "m2", 5, interval="10s", on_failure="Rollback")
+    stopped = {"is_ready": False, "is_cold": True, "warm_up_failure": "exit code 143"}
+    stage.world.show(replace(pods[0], is_ready=False))
+    stage.core.settle()
+    stage.wish("m1", "m2", 50, interval="10s", on_failure="Rollback")
+    stage.pass_time(11)
+    assert (stage.weight, stage.said()[1]) == (5, Reason.CANARY_PODS_NOT_READY)
+    stage.world.show(replace(pods[0], is_terminating=True, **stopped))
+    stage.core.settle()
+    assert (stage.weight, stage.said()[1]) == (50, Reason.WEIGHT_REACHED)
+    assert Reason.CANARY_WARM_UP_FAILED not in stage.reasons()
+
+
 def test_a_forgotten_canary_loses_its_traffic_and_its_protection_but_not_its_bytes(stage):
     stage.world.add_version("m2")
     stage.wish("m1", "m2", 25, deadline="2h")
