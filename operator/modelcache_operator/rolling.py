@@ -155,6 +155,7 @@ class Roller:
                 self.times.age(cache.key, "last step", moved_at),
             ),
             route=self._judge_route(cache),
+            is_route_due=self.memory.traffic.is_route_due(cache),
             gate=self._judge_gate(cache),
         )
         return decide_rollout(facts, self.clock.now())
@@ -216,13 +217,15 @@ class Roller:
     def _judge_gate(self, cache: ModelCacheView) -> GateOpinion:
         gate = find_asked_gate(cache.spec, cache.status.rollout)
         now = self.clock.monotonic()
-        return judge_gate(gate, self.memory.traffic.measured(cache.key, now))
+        moved_at = cache.status.rollout.moved_at if cache.status.rollout else None
+        since = self.times.age(cache.key, "last step", moved_at) if moved_at else None
+        return judge_gate(gate, self.memory.traffic.measured(cache.key, now), since)
 
     def _count_pods(self, cache: ModelCacheView) -> CanaryPods:
         pods = [
             pod
             for pod in self.world.pods_of(cache.key)
-            if pod.track == Track.CANARY and not pod.is_over
+            if pod.track == Track.CANARY and not pod.is_over and not pod.is_terminating
         ]
         failures = sorted((p.key.name, p.warm_up_failure) for p in pods if p.warm_up_failure)
         return CanaryPods(

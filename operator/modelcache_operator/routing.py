@@ -323,7 +323,8 @@ def _route_claim(view: View | None) -> tuple[object, str | None]:
 def _rollout_traits(pod: PodView | None) -> object:
     """What a rollout sees of a pod."""
     warm_up = pod and (pod.is_cold, pod.warm_up_failure)
-    return pod and (pod.uid, pod.cache, pod.track, pod.is_over, pod.is_ready, warm_up)
+    is_going = pod and (pod.is_over, pod.is_terminating)
+    return pod and (pod.uid, pod.cache, pod.track, is_going, pod.is_ready, warm_up)
 
 
 def _placement_traits(node: NodeView | None) -> object:
@@ -351,7 +352,8 @@ def _entries(node: CacheNodeView | None) -> dict[Uid, EntryStatus]:
 
 def _tiers(node: CacheNodeView) -> object:
     return [
-        (tier.name, tier.capacity_bytes, tier.pending_release_bytes) for tier in node.status.tiers
+        (tier.name, tier.capacity_bytes, tier.pending_release_bytes, tier.pressure is None)
+        for tier in node.status.tiers
     ]
 
 

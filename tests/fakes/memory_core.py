@@ -217,6 +217,7 @@ class MemoryWorld:
         self.reasons: dict[tuple[str, str], str] = {}
         self.host: dict[str, int] = {}
         self.gpu: dict[str, int] = {}
+        self.pressure: dict[str, str] = {}
         self.slow: set[tuple[str, str]] = set()
         self.mounts: dict[tuple[str, str], int] = {}
         self.capacity = 100 * GIB
@@ -292,6 +293,8 @@ class MemoryWorld:
                 host=self.host.get(seen.name),
                 gpu=self.gpu.get(seen.name),
             ).status.tiers
+            disk = tiers[0].model_copy(update={"pressure": self.pressure.get(seen.name)})
+            tiers = (disk, *tiers[1:])
             status = seen.status.model_copy(update={"entries": entries, "tiers": tiers})
             if status != seen.status:
                 self.show(replace(seen, status=status))

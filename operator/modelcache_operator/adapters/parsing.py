@@ -164,6 +164,7 @@ def _parse_pod(raw: Raw, key: ObjectKey, uid: Uid) -> PodView:
         is_gated=is_gated,
         is_over=status.get("phase") in _OVER,
         is_ready=ready == {"True"},
+        is_terminating=_is_deleted(raw),
         is_cold=is_cold,
         warm_up_failure=failure,
         constraints=parse_constraints(spec) if is_gated else None,

@@ -65,13 +65,16 @@ def place_canary(wish: CanaryWish, books: Books) -> CanaryPlan:
     kept = wanted & wish.present
     lacking = {name: _find_lack(wish, books[name]) for name in wanted - kept}
     short = {name: tier for name, tier in lacking.items() if tier is not None}
+    shortage = _describe_shortage(wish, short, len(wanted), books) if short else None
+    if shortage is None:
+        shortage = _find_pressure(wish, wanted - kept, books)
     lost = (wish.present & wish.stable) - live
-    nodes = (kept if short else wanted) | lost
+    nodes = (wanted if shortage is None else kept) | lost
     copies = CanaryCopies(
         wanted=len(wanted) if wish.has_ended else _count(wish, len(live)),
         ready=sum(books[name].has_verified(wish.version) for name in nodes - lost),
         size_bytes=wish.size_bytes,
-        shortage=_describe_shortage(wish, short, len(wanted), books) if short else None,
+        shortage=shortage,
         trouble=_find_trouble(wish.version, nodes - lost, books),
     )
     return CanaryPlan(nodes, copies)
@@ -88,11 +91,13 @@ def _count(wish: CanaryWish, live: int) -> int:
 
 
 def _choose(wish: CanaryWish, live: frozenset[NodeName], books: Books) -> frozenset[NodeName]:
-    """Verified copies first, then those that are on their way, then by a stable order."""
+    """Verified copies first, then those on their way, then where it can come, in a stable order."""
 
-    def worth(name: NodeName) -> tuple[bool, bool, str]:
-        is_verified = name in wish.present and books[name].has_verified(wish.version)
-        return not is_verified, name not in wish.present, tie_break(wish.cache, name)
+    def worth(name: NodeName) -> tuple[bool, bool, bool, str]:
+        book, is_new = books[name], name not in wish.present
+        is_verified = not is_new and book.has_verified(wish.version)
+        cannot = is_new and (_find_lack(wish, book) is not None or _is_pressed(wish, book))
+        return not is_verified, is_new, cannot, tie_break(wish.cache, name)
 
     return frozenset(sorted(live, key=worth)[: _count(wish, len(live))])
 
@@ -113,7 +118,8 @@ def _find_lack(wish: CanaryWish, book: NodeBook) -> Tier | None:
     room = book.faster.get(tier)
     if room is None or room.wants(wish.version):
         return None
-    given_up = room.bytes_of(book.evictable - {wish.version, wish.stable_version})
+    others = book.giving_way(wish.version, wish.spec.priority) - {wish.stable_version}
+    given_up = room.bytes_of(others)
     return None if room.free_bytes(wish.version) + given_up >= wish.size_bytes else tier
 
 
@@ -128,6 +134,24 @@ def _has_room_on_disk(wish: CanaryWish, book: NodeBook) -> bool:
         book.free_bytes(version) + book.evictable_bytes(version, wish.spec.priority) - own
         >= wish.size_bytes
     )
+
+
+def _find_pressure(wish: CanaryWish, nodes: Iterable[NodeName], books: Books) -> Shortage | None:
+    """Why it cannot be whole though it has room."""
+    pressed = [name for name in sorted(nodes) if _is_pressed(wish, books[name])]
+    if not pressed:
+        return None
+    message = (
+        f"{len(pressed)} of the nodes of the stable version are under disk pressure, first "
+        f"{pressed[0]}: nothing new is fetched there, so the canary is fetched nowhere. "
+        "Free space on them, or set rollout.residency to Proportional"
+    )
+    return Shortage(Reason.DISK_PRESSURE, message)
+
+
+def _is_pressed(wish: CanaryWish, book: NodeBook) -> bool:
+    """Agents fetch nothing new under disk pressure, however much room is promised to nobody."""
+    return book.has_disk_pressure and not book.has_verified(wish.version)
 
 
 def describe_standstill(placed: int, wanted: int, tier: Tier) -> Shortage:

@@ -19,6 +19,8 @@ from modelcache_operator.decide.rollout import GateOpinion, Trouble
 
 # Older than so many intervals, a number says nothing of now.
 _STALE_INTERVALS: Final = 3.0
+# Statuses tell whole seconds of when the weight moved.
+_TOLD_SECONDS: Final = 1.0
 _MAX_TOLD: Final = 200
 _QUERY_REFUSED: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
 _HOLDS: Final[Mapping[Comparison, tuple[str, Callable[[float, float], bool]]]] = {
@@ -59,18 +61,28 @@ def find_asked_gate(spec: ModelCacheSpec, stored: RolloutStatus | None) -> GateS
     return None if is_same and stored is not None and stored.ended is not None else gate
 
 
-def judge_gate(gate: GateSpec | None, measured: Measurement | None) -> GateOpinion:
-    """A wrong number is a failure of the canary; no number is none, and yet nothing goes up."""
+def judge_gate(
+    gate: GateSpec | None, measured: Measurement | None, since_move: float | None = None
+) -> GateOpinion:
+    """A wrong number is a failure of the canary; no number is none, and yet nothing goes up.
+
+    `since_move`: seconds since the weight last moved, None if it never did.
+    """
     if gate is None:
         return GateOpinion()
+    is_old = (
+        measured is not None
+        and since_move is not None
+        and measured.age > since_move - _TOLD_SECONDS
+    )
     value = _find_number(gate, measured)
     if isinstance(value, Trouble):
-        return GateOpinion(wait=value)
+        return GateOpinion(wait=value, is_old=is_old)
     word, holds = _HOLDS[gate.comparison]
     if holds(value, float(gate.threshold)):
-        return GateOpinion()
+        return GateOpinion(is_old=is_old)
     message = f"the gate's query gives {value:.4g}, which is not {word} {gate.threshold}"
-    return GateOpinion(failure=Trouble(Reason.GATE_FAILED, message))
+    return GateOpinion(failure=Trouble(Reason.GATE_FAILED, message), is_old=is_old)
 
 
 def read_answer(status: int, body: bytes) -> Answer:

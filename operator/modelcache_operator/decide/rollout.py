@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from modelcache_api.conditions import truncate
 from modelcache_api.durations import parse_duration
 from modelcache_api.names import Reason
 from modelcache_api.v1alpha1.model_cache import ModelCacheSpec
@@ -42,7 +43,7 @@ class CanaryCopies:
 
 @dataclass(frozen=True, slots=True)
 class CanaryPods:
-    """Living pods of the canary's track.
+    """Living pods of the canary's track; those that are being deleted take no traffic any more.
 
     `cold` are those whose warm-up has not succeeded, and `warm_up_failure` names a pod whose
     warm-up has failed, and how.
@@ -56,10 +57,14 @@ class CanaryPods:
 
 @dataclass(frozen=True, slots=True)
 class GateOpinion:
-    """What the gate by metrics has against the canary, and what it has to wait for."""
+    """What the gate by metrics has against the canary, and what it has to wait for.
+
+    `is_old`: it was asked before the last step, and says nothing of the weight in force.
+    """
 
     failure: Trouble | None = None
     wait: Trouble | None = None
+    is_old: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,8 @@ class Ages:
 class RolloutFacts:
     """One look. `canary` is the version's UID, None while it cannot be held, as `refusal` says.
 
-    `route` is what the HTTPRoute has against a higher weight.
+    `route` is what the HTTPRoute has against a higher weight; while it `is_route_due` it was not
+    looked at for the weight in force.
     """
 
     spec: ModelCacheSpec
@@ -87,6 +93,7 @@ class RolloutFacts:
     stable_ready: int
     ages: Ages
     route: Trouble | None = None
+    is_route_due: bool = False
     gate: GateOpinion = GateOpinion()
 
 
@@ -216,7 +223,7 @@ def _name(facts: RolloutFacts) -> str:
 
 
 def _end(state: RolloutStatus, reason: Reason, message: str) -> RolloutVerdict:
-    ended = state.model_copy(update={"ended": reason.value, "ended_message": message})
+    ended = state.model_copy(update={"ended": reason.value, "ended_message": truncate(message)})
     return RolloutVerdict(0, reason, message, is_progressing=False, state=ended)
 
 
@@ -245,7 +252,7 @@ def _judge_failure(facts: RolloutFacts, state: RolloutStatus, weight: int) -> Ro
     if not weight:
         return None
     is_lost = facts.copies.ready == 0
-    trouble = _find_failure(facts) or facts.gate.failure
+    trouble = _find_failure(facts) or (None if facts.gate.is_old else facts.gate.failure)
     if trouble is None:
         return None
     if _policy(facts.spec).on_failure is OnFailure.ROLLBACK:
@@ -328,6 +335,8 @@ def _find_outside(facts: RolloutFacts, weight: int) -> Trouble | None:
     gate = _policy(facts.spec).gate
     if gate is None or (weight == 0 and gate.first_step is FirstStep.FREE):
         return facts.route
+    if weight and facts.gate.is_old:
+        return facts.route or facts.gate.wait
     return facts.route or facts.gate.failure or facts.gate.wait
 
 
@@ -343,6 +352,10 @@ def _take_step(
         return RolloutVerdict(
             weight, Reason.STEP_TAKEN, message, is_progressing=True, state=state, look_again=wait
         )
+    if weight and (facts.gate.is_old or facts.is_route_due):
+        awaited = "next answer to the gate's query" if facts.gate.is_old else "HTTPRoute's weights"
+        message = f"{weight} % now; {to} % come after the {awaited}"
+        return RolloutVerdict(weight, Reason.STEP_TAKEN, message, is_progressing=True, state=state)
     moved = state.model_copy(update={"moved_at": now})
     if to == state.aim:
         return RolloutVerdict(

@@ -162,6 +162,7 @@ class PodView:
     is_gated: bool = False
     is_over: bool = False
     is_ready: bool = False
+    is_terminating: bool = False
     is_cold: bool = False
     warm_up_failure: str | None = None
     constraints: PodConstraints | None = None

@@ -63,7 +63,7 @@ class RouteReconciler:
         before = book.routed.get(key)
         after, look_again = await self._follow(cache, wish, before.attempts if before else None)
         book.routed[key] = after
-        if before is None or before.verdict != after.verdict:
+        if before is None or (before.wish, before.verdict) != (after.wish, after.verdict):
             self.add(cache_key(key))
         return Requeue(look_again)
 

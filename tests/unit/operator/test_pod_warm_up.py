@@ -51,3 +51,10 @@ def said(**fields):
 )
 def test_a_pod_is_cold_until_its_warm_up_is_ready(containers, statuses, expected):
     assert parse(containers, *statuses) == expected
+
+
+@pytest.mark.parametrize("ends", [None, "2026-01-31T12:00:00Z"])
+def test_a_pod_that_is_being_deleted_is_known(ends):
+    metadata = {"name": "p", "namespace": "search", "uid": "u", "resourceVersion": "1"}
+    raw = {"metadata": {**metadata, "deletionTimestamp": ends}, "spec": {}, "status": {}}
+    assert parse_object(ObservedKind.PODS, raw).view.is_terminating is (ends is not None)

@@ -124,6 +124,19 @@ def test_a_canary_comes_beside_stable_and_takes_its_weight_when_it_is_verified(s
     assert stage.holders("m1") == stable
 
 
+def test_C54_a_canary_comes_as_soon_as_the_disk_pressure_is_over(stage):
+    stable = stage.holders("m1")
+    stage.world.pressure[min(stable)] = "92 % are used"
+    stage.core.settle()
+    stage.world.add_version("m2")
+    stage.wish("m1", "m2", 5)
+    assert (stage.weight, stage.said()) == (0, ("False", Reason.DISK_PRESSURE))
+    assert not stage.holders("m2")
+    stage.world.pressure.clear()
+    stage.core.settle()
+    assert (stage.weight, stage.holders("m2")) == (5, stable)
+
+
 def test_steps_are_taken_one_by_one_at_their_interval(stage):
     stage.world.add_version("m2")
     stage.wish("m1", "m2", 100, steps=(5, 25), interval="10m")
@@ -340,6 +353,24 @@ def test_pods_that_crash_hold_the_weight_or_take_it_back(stage, on_failure, weig
     stage.wish("m1", "m2", 26, on_failure=on_failure)
     stage.pass_time(400)
     assert stage.weight == 26
+
+
+def test_a_pod_that_is_being_deleted_neither_fails_the_canary_nor_keeps_it_waiting(stage):
+    stage.world.add_version("m2")
+    pods = [make_pod_view(name, track="canary", is_ready=True) for name in ("p1", "p2")]
+    for pod in pods:
+        stage.world.show(pod)
+    stage.wish("m1", "m2", 5, interval="10s", on_failure="Rollback")
+    stopped = {"is_ready": False, "is_cold": True, "warm_up_failure": "exit code 143"}
+    stage.world.show(replace(pods[0], is_ready=False))
+    stage.core.settle()
+    stage.wish("m1", "m2", 50, interval="10s", on_failure="Rollback")
+    stage.pass_time(11)
+    assert (stage.weight, stage.said()[1]) == (5, Reason.CANARY_PODS_NOT_READY)
+    stage.world.show(replace(pods[0], is_terminating=True, **stopped))
+    stage.core.settle()
+    assert (stage.weight, stage.said()[1]) == (50, Reason.WEIGHT_REACHED)
+    assert Reason.CANARY_WARM_UP_FAILED not in stage.reasons()
 
 
 def test_a_forgotten_canary_loses_its_traffic_and_its_protection_but_not_its_bytes(stage):

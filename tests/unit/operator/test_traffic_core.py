@@ -12,8 +12,9 @@ from fakes.memory_traffic import MemoryMeasures, MemoryRoutes
 from modelcache_api.names import Condition, Reason
 from modelcache_api.v1alpha1.rollout import FirstStep, GateSpec, HttpRouteRef
 from modelcache_operator.decide.rollout import Trouble
+from modelcache_operator.decide.route import RuleView
 from modelcache_operator.decide.world import ObjectKey
-from modelcache_operator.keys import cache_key, route_key
+from modelcache_operator.keys import KeyKind, cache_key, route_key
 from modelcache_operator.workqueue import Requeue
 from unit.operator.test_rollout_core import Stage
 
@@ -155,6 +156,39 @@ def test_another_route_is_looked_at_before_anything_goes_up(stage):
     assert (stage.weight, stage.said(ROUTED)) == (0, ("False", Reason.ROUTE_NOT_FOUND))
 
 
+def hold_routes(stage):
+    """Whoever looks at routes hangs; returns what lets him go on."""
+    add = stage.core.queue.add
+    stage.core.queue.add = lambda key, **when: key.kind is KeyKind.ROUTE or add(key, **when)
+
+    def go_on() -> None:
+        stage.core.queue.add = add
+        stage.look_at_route()
+
+    return go_on
+
+
+def test_another_service_of_the_same_route_is_told_of_when_it_was_looked_at(stage):
+    one = stage.routes.route.rules[0].backends
+    both = (*one, replace(one[1], index=2, service="embed-next"))
+    stage.routes.route = replace(stage.routes.route, rules=(RuleView(both),))
+    stage.wish("m1", http_route_ref=REF)
+    go_on = hold_routes(stage)
+    stage.wish("m1", http_route_ref=REF.model_copy(update={"canary_service": "embed-next"}))
+    go_on()
+    assert stage.said(ROUTED) == ("True", Reason.ROUTE_WEIGHTS_SET)
+
+
+def test_no_step_is_taken_before_the_last_one_is_in_the_route(stage):
+    stage.wish("m1", http_route_ref=REF)
+    go_on = hold_routes(stage)
+    stage.wish("m1", "m2", 50, steps=(5, 25), interval="10s", http_route_ref=REF)
+    stage.pass_time(11)
+    assert (stage.weight, stage.said()) == (5, ("True", Reason.STEP_TAKEN))
+    go_on()
+    assert (stage.weight, stage.routes.writes) == (25, [[95, 5], [75, 25]])
+
+
 def test_the_weight_goes_up_only_past_the_gate_and_waits_without_a_number(stage):
     stage.measures.answer = Trouble(Reason.GATE_UNREACHABLE, "no answer")
     stage.wish("m1", "m2", 50, steps=(5,), interval="90s", gate=GATE)
@@ -193,6 +227,23 @@ def test_a_first_step_that_is_free_is_taken_without_a_number_and_no_further_one_
     assert stage.weight == 5
     stage.ask()
     assert (stage.weight, stage.said()[1]) == (5, Reason.GATE_NO_DATA)
+
+
+def test_a_number_from_before_a_step_neither_fails_the_canary_nor_takes_it_further(stage):
+    free = GATE.model_copy(update={"first_step": FirstStep.FREE})
+    policy = {"steps": (5, 25), "interval": "10s", "on_failure": "Rollback", "gate": free}
+    stage.measures.answer = 0.5
+    stage.wish("m1", "m2", 50, **policy)
+    stage.pass_time(11)
+    assert (stage.weight, stage.said()) == (5, ("True", Reason.STEP_TAKEN))
+    stage.measures.answer = 0.001
+    stage.ask()
+    stage.pass_time(11)
+    assert (stage.weight, stage.said()) == (25, ("True", Reason.STEP_TAKEN))
+    assert stage.reasons().count(Reason.GATE_FAILED) == 0
+    stage.measures.answer = 0.5
+    stage.ask()
+    assert (stage.weight, stage.said()) == (0, ("False", Reason.GATE_FAILED))
 
 
 def test_without_a_server_the_gate_says_who_is_to_name_one(stage):

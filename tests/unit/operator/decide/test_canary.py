@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from builders import GIB, make_book, make_books, make_cache, make_entry
-from modelcache_api.names import Reason, Tier
+from modelcache_api.names import Priority, Reason, Tier
 from modelcache_api.v1alpha1.rollout import CanarySpec, RolloutSpec
 from modelcache_operator.decide.canary import CanaryWish, place_canary
 from modelcache_operator.decide.world import Uid
@@ -59,6 +61,27 @@ def test_the_disk_is_told_first_where_both_lack_room():
     assert "tier Host" not in shortage.message
 
 
+def test_what_has_a_higher_priority_makes_no_room_in_memory_either():
+    entry = make_entry("v1"), make_entry("x")
+    sizes = {"v1": GIB, "x": GIB}
+    book = make_book("n1", host=2 * GIB, entries=entry, sizes=sizes, in_host=sizes)
+    book = replace(book, evictable=frozenset({Uid("x")}))
+    assert place_canary(wish("n1"), make_books(book)).copies.shortage is None
+    high = replace(book, priorities={Uid("x"): Priority.HIGH})
+    shortage = place_canary(wish("n1"), make_books(high)).copies.shortage
+    assert "tier Host" in shortage.message
+
+
+def test_C54_under_disk_pressure_on_one_node_the_canary_is_fetched_nowhere():
+    pressed = replace(holder("n2"), pressure="92 % are used")
+    plan = place_canary(wish("n1", "n2", tier=Tier.DISK), make_books(holder("n1"), pressed))
+    assert (plan.nodes, plan.copies.shortage.reason) == (frozenset(), Reason.DISK_PRESSURE)
+    assert "first n2" in plan.copies.shortage.message
+    kept = wish("n1", "n2", tier=Tier.DISK, present=frozenset({"n2"}))
+    plan = place_canary(kept, make_books(holder("n1"), pressed))
+    assert (plan.nodes, plan.copies.shortage) == ({"n1", "n2"}, None)
+
+
 @pytest.mark.parametrize(
     ("books", "fields"),
     [
@@ -82,7 +105,10 @@ def test_it_comes_beside_the_stable_version_where(books, fields):
     assert (plan.nodes, plan.copies.shortage) == ({"n1"}, None)
 
 
-def test_with_proportional_residency_the_node_with_room_takes_it_alone():
-    books = make_books(holder("n1", host=2 * GIB), holder("n2", host=2 * GIB))
-    plan = place_canary(wish("n1", "n2", residency="Proportional"), books)
-    assert len(plan.nodes) == 1
+@pytest.mark.parametrize("full", ["n1", "n2", "n3"])
+def test_with_proportional_residency_a_node_with_room_takes_it_alone(full):
+    names = ("n1", "n2", "n3")
+    books = make_books(*(holder(n, host=GIB if n == full else 2 * GIB) for n in names))
+    plan = place_canary(wish(*names, residency="Proportional"), books)
+    assert (len(plan.nodes), plan.copies.shortage) == (1, None)
+    assert full not in plan.nodes

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from builders import EARLIER, GIB, NOW, make_cache
+from modelcache_api.limits import MAX_MESSAGE_LENGTH
 from modelcache_api.names import Reason
 from modelcache_api.v1alpha1.rollout import CanarySpec, RolloutSpec, RolloutStatus
 from modelcache_operator.decide.rollout import (
@@ -188,6 +189,13 @@ def test_a_rollback_is_for_good_until_the_canary_is_changed(failed):
     assert decide_rollout(gone, NOW).reason is verdict.reason
     changed = replace(later, spec=spec(51, on_failure="Rollback"))
     assert decide_rollout(changed, NOW).weight == 51
+
+
+def test_the_end_is_told_in_a_sentence_that_the_api_takes():
+    failed = replace(BROKEN, trouble=Trouble(Reason.DAMAGED, "x" * MAX_MESSAGE_LENGTH))
+    made = decide_rollout(facts(spec=ROLLBACK, stored_weight=5, copies=failed), NOW)
+    assert made.state.ended == Reason.DAMAGED
+    assert RolloutStatus.model_validate(made.state.model_dump()) == made.state
 
 
 def test_without_a_canary_nothing_is_decided():
