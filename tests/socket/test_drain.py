@@ -11,8 +11,8 @@ import warnings
 import pytest
 
 import modelcache
-from modelcache import draining
 from fakes.socket_bench import open_socket_bench
+from modelcache import draining
 from modelcache.command.program import main
 from modelcache.draining import drain
 from modelcache.volume import Volume
