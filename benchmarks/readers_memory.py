@@ -17,7 +17,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +27,7 @@ from figure import Figure, make_figure, scaled, scaled_rounds
 from first_touch import warm
 from memory_reader import CONTENDERS, KEYS, PEERS
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
-
-from fakes.memory_cgroup import find_parent
+from modelcache_testbed.memory_cgroup import MemoryCgroup, memory_cgroup
 
 MIB = 1 << 20
 SIZE = 1024 * MIB
@@ -51,10 +48,9 @@ class Growth:
 class Readers:
     """Processes that do the same at once."""
 
-    def __init__(self, who: str, path: Path, count: int, cgroup: Path | None) -> None:
-        join = "" if cgroup is None else f"echo $$ > {cgroup}/cgroup.procs; "
+    def __init__(self, who: str, path: Path, count: int, cgroup: MemoryCgroup | None) -> None:
         program = [sys.executable, memory_reader.__file__, who, str(path)]
-        command = ["sh", "-c", f'{join}exec "$@"', "sh", *program]
+        command = program if cgroup is None else cgroup.wrap(program)
         self._running = [
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             for _ in range(count)
@@ -104,27 +100,18 @@ def measure_one(who: str, path: Path, count: int) -> Growth:
 
 
 @contextlib.contextmanager
-def own_cgroup() -> Iterator[Path | None]:
+def own_cgroup() -> Iterator[MemoryCgroup | None]:
     """A memory cgroup below our own, if we may make one."""
-    folder = find_parent()[0] / f"modelcache-bench-{uuid.uuid4().hex[:8]}"
-    try:
-        folder.mkdir()
-    except OSError:
-        yield None
-        return
-    try:
-        yield folder
-    finally:
-        folder.rmdir()
+    with contextlib.ExitStack() as stack:
+        try:
+            cgroup = stack.enter_context(memory_cgroup(name="bench"))
+        except OSError:
+            cgroup = None
+        yield cgroup
 
 
-def charge(cgroup: Path | None) -> int | None:
-    if cgroup is None:
-        return None
-    for name in ("memory.usage_in_bytes", "memory.current"):
-        if (cgroup / name).exists():
-            return int((cgroup / name).read_text())
-    return None
+def charge(cgroup: MemoryCgroup | None) -> int | None:
+    return None if cgroup is None else cgroup.charged_bytes
 
 
 def measure() -> Figure:

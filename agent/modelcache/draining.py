@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from modelcache.agent_socket import AgentSocket
@@ -34,11 +35,10 @@ def drain(volume: Volume, seconds: float, tell: Told) -> tuple[Holder, ...] | No
     attached: tuple[Holder, ...] | None = None
     while True:
         # Of a line that was lost: they may not have come back yet.
-        missing = {holder.pid: holder for holder in attached or ()}
+        missing, back = attached or (), Counter[int]()
         for found in _listen(volume, deadline, tell):
-            for holder in found:
-                missing.pop(holder.pid, None)
-            attached = (*found, *missing.values())
+            back |= Counter(holder.pid for holder in found)
+            attached = (*found, *_leave_out(missing, back))
             if not attached:
                 return ()
             tell(f"waits for {describe_holders(attached)}")
@@ -46,6 +46,16 @@ def drain(volume: Volume, seconds: float, tell: Told) -> tuple[Holder, ...] | No
         if left <= 0:
             return attached
         time.sleep(min(left, _RETRY_SECONDS))
+
+
+def _leave_out(holders: Iterable[Holder], back: Counter[int]) -> Iterator[Holder]:
+    """Without those that are back: each container counts its processes from 1."""
+    left = Counter(back)
+    for holder in holders:
+        if left[holder.pid] > 0:
+            left[holder.pid] -= 1
+        else:
+            yield holder
 
 
 def _once(tell: Told) -> Told:

@@ -49,6 +49,7 @@ class LiveVolume:
         """The uids of versions that this process uses."""
         self._is_attached = False
         self._lock = threading.Lock()
+        self._is_waiting = False
         self._pid = os.getpid()
 
     @property
@@ -65,6 +66,8 @@ class LiveVolume:
         Raises:
             ModelCacheError: the volume is gone or refused, and nothing was known before.
         """
+        if (heard := self._hear_meanwhile()) is not None:
+            return heard
         with self._connected() as line:
             if line is not None:
                 line.drain()
@@ -112,7 +115,8 @@ class LiveVolume:
         """The version's index; None if the agent gives none: then the files say the same."""
         with self._connected() as line:
             if line is not None:
-                return memoryview(line.index())
+                with self._waiting():
+                    return memoryview(line.index())
         return None
 
     def device(self) -> tuple[bytes, list[int]] | None:
@@ -122,7 +126,8 @@ class LiveVolume:
         """
         with self._connected() as line:
             if line is not None:
-                return line.device()
+                with self._waiting():
+                    return line.device()
         return None
 
     def pause(self, seconds: float) -> None:
@@ -161,6 +166,22 @@ class LiveVolume:
         with self._connected() as line:
             if line is not None:
                 line.drain()
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """For an answer that takes its time: it brings what else is said, and others need that."""
+        self._is_waiting = True
+        try:
+            yield
+        finally:
+            self._is_waiting = False
+
+    def _hear_meanwhile(self) -> VolumeProgress | None:
+        """What was pushed last while another thread waits, which has the line for itself."""
+        line = self._line
+        if line is None or not self._is_waiting or self._pid != os.getpid():
+            return None
+        return line.progress
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[AgentSocket | None]:
@@ -215,6 +236,7 @@ class LiveVolume:
             # The parent goes on reading its line; whoever held the lock is not in this process.
             self._pid = os.getpid()
             self._lock = threading.Lock()
+            self._is_waiting = False
             line, self._line = self._line, None
             if line is not None:
                 line.close()

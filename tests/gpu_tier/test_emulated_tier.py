@@ -64,6 +64,15 @@ def test_a_pod_finds_every_file_byte_for_byte(tier, device, tmp_path, knows_piec
         os.close(fd)
 
 
+def test_a_pod_that_asks_again_and_again_is_written_down_once(tier, device, tmp_path):
+    content = a_content(tmp_path, "v1", MIB)
+    tier.promote(content)
+    for _ in range(3):
+        for fd in tier.attach(content.key, POD, given(device)).descriptors:
+            os.close(fd)
+    assert [len(maps) for maps in tier._maps.values()] == [1]
+
+
 def test_who_has_the_descriptors_cannot_change_a_byte_even_as_root(tier, device, tmp_path):
     content = a_content(tmp_path, "v1", MIB)
     tier.promote(content)

@@ -12,6 +12,7 @@ import pytest
 
 import modelcache
 from fakes.socket_bench import open_socket_bench
+from modelcache import draining
 from modelcache.command.program import main
 from modelcache.draining import drain
 from modelcache.volume import Volume
@@ -23,6 +24,7 @@ VERSIONS = (
     ShownVersion("m-v1", "v1", "sha256:1", "model", "stable"),
     ShownVersion("m-v2", "v2", "sha256:2", "versions/m-v2", "canary"),
 )
+ONE, TWO = Holder(1, ("m-v1",)), Holder(1, ("m-v2",))
 KEY = "11111111-1111-1111-1111-111111111111/v"
 
 
@@ -147,6 +149,17 @@ def test_who_was_attached_to_an_agent_that_went_is_waited_for_until_it_says_some
         wait_until(lambda: attachment.is_draining, seconds=60, what="the process to come back")
         attachment.close()
         assert draining.end() == ()
+
+
+def test_processes_of_two_containers_with_one_number_are_two(monkeypatch):
+    """After the agent was lost, the first that is back does not stand for both."""
+    line = iter([[(ONE, TWO)], [(), (ONE,), (ONE, TWO), (TWO,), ()]])
+    monkeypatch.setattr(draining, "_listen", lambda *_given: iter(next(line)))
+    monkeypatch.setattr(draining, "_RETRY_SECONDS", 0)
+    said = []
+    assert drain(None, 60, said.append) == ()
+    one, two = "process 1 (m-v1)", "process 1 (m-v2)"
+    assert said == [f"waits for {one}, {two}", f"waits for {two}"]
 
 
 def test_an_older_agent_is_an_error_that_says_so(volume, monkeypatch):

@@ -15,8 +15,9 @@ from fakes.fetch_world import safetensors_body
 from fakes.played_kubelet import Pod
 from fakes.store_world import BODIES, flip_bits, in_child, opened, publish, read_tree
 from fakes.volume_world import PlayedPods
-from modelcache_agent.decide.beside import Beside
+from modelcache_agent.decide.beside import Beside, BesidePlan
 from modelcache_agent.volume.beside import hide_beside, look_beside, show_beside
+from modelcache_agent.volume.companions import Companions
 from modelcache_api.names import EntryOrigin
 from modelcache_api.v1alpha1.cache_node import CacheRef
 
@@ -262,6 +263,23 @@ def test_a_damaged_record_shows_nothing_and_is_told(tmp_path):
             folder.beside.write_bytes(damage)
             with pytest.raises(ValueError, match=r"beside\.json lacks a field"):
                 look_beside(folder)
+
+
+def test_a_version_whose_file_is_missing_takes_no_other_one_out_of_what_is_told(tmp_path):
+    with opened(tmp_path / "store") as store:
+        folder = PlayedPods(store.layout.root, tmp_path / "kubelet").add(POD).folder
+        sound, broken = (
+            Beside(f"m-{uid}", uid, publish(store, uid, bodies))
+            for uid, bodies in (("v2", SECOND), ("v3", BODIES | {"config.json": b'{"v": 3}'}))
+        )
+        companions = Companions(store, 60.0, lambda: 0.0)
+        assert companions.change(folder, BesidePlan(show=(sound,))).present == ("v2",)
+        files = store.catalog.get(broken.digest).files
+        (own,) = (file for file in files if file.content.path == "config.json")
+        store.blobs.path(own).unlink()
+        changed = companions.change(folder, BesidePlan(present=(sound,), show=(broken,)))
+        assert (changed.present, changed.has_freed) == (("v2",), False)
+        assert read_tree(folder.version("m-v2")) == SECOND
 
 
 async def test_a_volume_that_is_taken_away_takes_its_versions_with_it(bench, pods):

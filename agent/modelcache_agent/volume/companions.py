@@ -43,10 +43,10 @@ class Companions:
             for one in plan.show:
                 if self._show(folder, present, one):
                     present = (*present, one)
-        except FileNotFoundError:
-            # The volume was taken away while we worked on it.
-            return Changed(())
         except OSError as error:
+            if not folder.content.is_dir():
+                # The volume was taken away while we worked on it.
+                return Changed(())
             _log.warning("volume=%s: versions cannot be changed: %s", folder.key, error.strerror)
         has_freed = any(one not in present for one in plan.present)
         return Changed(tuple(one.uid for one in present), has_freed)

@@ -44,6 +44,12 @@ class MemoryCgroup:
         return int((self.folder / name).read_text())
 
     @property
+    def charged_bytes(self) -> int:
+        """What is charged now, page cache included."""
+        name = "memory.usage_in_bytes" if self.version == 1 else "memory.current"
+        return int((self.folder / name).read_text())
+
+    @property
     def file_bytes(self) -> int:
         """Page cache that is charged here."""
         name = "cache" if self.version == 1 else "file"

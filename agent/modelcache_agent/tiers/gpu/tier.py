@@ -192,7 +192,9 @@ class GpuTier:
         except ContentChangedError as error:
             self.demote(key)
             return Stay(Reason.DAMAGED, str(error))
-        self._maps.setdefault(pod.uid, []).append(loaded)
+        maps = self._maps.setdefault(pod.uid, [])
+        if not any(known is loaded for known in maps):
+            maps.append(loaded)
         return handover
 
     def attached_pods(self) -> frozenset[str]:
