@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from builders import GIB, make_book, make_books, make_cache, make_entry
-from modelcache_api.names import Reason, Tier
+from builders import GIB, make_book, make_books, make_cache, make_entry, make_entry_spec
+from modelcache_api.names import Priority, Reason, Tier
 from modelcache_api.v1alpha1.rollout import CanarySpec, RolloutSpec
 from modelcache_operator.decide.canary import CanaryWish, place_canary
 from modelcache_operator.decide.world import Uid
@@ -80,6 +80,16 @@ def test_the_disk_is_told_first_where_both_lack_room():
 def test_it_comes_beside_the_stable_version_where(books, fields):
     plan = place_canary(wish("n1", **fields), make_books(*books))
     assert (plan.nodes, plan.copies.shortage) == ({"n1"}, None)
+
+
+@pytest.mark.parametrize("where", [{"host": 2 * GIB}, {"host": 9 * GIB, "capacity": 2 * GIB}])
+@pytest.mark.parametrize(
+    ("priority", "is_placed"), [(Priority.HIGH, False), (Priority.NORMAL, True)]
+)
+def test_it_counts_on_no_room_of_a_higher_priority_in_any_tier(where, priority, is_placed):
+    evictable = [make_entry_spec("x", evictable=True)]
+    book = holder("n1", more={"x": GIB}, wanted=evictable, priorities={"x": priority}, **where)
+    assert bool(place_canary(wish("n1"), make_books(book)).nodes) is is_placed
 
 
 def test_with_proportional_residency_the_node_with_room_takes_it_alone():
