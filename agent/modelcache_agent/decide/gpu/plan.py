@@ -13,6 +13,7 @@ from modelcache_agent.decide.actions import FreeOnDevice, LoadOnDevice
 from modelcache_agent.decide.gpu.room import Candidate, Key, Room, Stay, make_room
 from modelcache_agent.decide.gpu.world import EMULATED_MESSAGE
 from modelcache_agent.decide.host_draft import Told
+from modelcache_agent.decide.matching import find_standing
 from modelcache_api.names import EntryOrigin, EntryState, Reason, Tier
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class _Draft:
     gpu: GpuView
     wanted: Mapping[Key, _Wanted]
     order: Mapping[str, int]
-    """By digest, the policy's order of all that is wanted: the least goes first."""
+    """By digest, the order of all that is wanted, by priority and then by the policy: the least
+    goes first."""
     leaving: dict[Key, str]
     """Why each of these is let go."""
     is_waiting: bool = False
@@ -89,7 +91,11 @@ def plan_gpu(
         told = Told(Reason.GPU_UNAVAILABLE, _OFF if gpu is None else f"{_ELSEWHERE}{gpu.why_off}")
         return GpuPlan(told={e.uid: told for e in world.entries if e.tier is Tier.GPU})
     wanted = _find_wanted(world, gpu, matches, leaving)
-    ranked = policy.rank({one.held.digest: one.held for one in wanted.values()}.values())
+    standing = find_standing(world.entries, matches)
+    ranked = sorted(
+        policy.rank({one.held.digest: one.held for one in wanted.values()}.values()),
+        key=lambda one: standing[one.held.digest],
+    )
     draft = _Draft(
         world=world,
         gpu=gpu,
