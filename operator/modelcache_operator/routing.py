@@ -65,8 +65,10 @@ class Router:
         ):
             self._queue.add(cache_key(key))
         self.look_at_routes()
-        for quota in self._world.quotas():
-            self._queue.add(quota_key(quota.key))
+        self._look_at_quotas(
+            {quota.key.namespace for quota in self._world.quotas()}
+            | {cache.key.namespace for cache in self._world.model_caches()}
+        )
         for pod in self._world.pods():
             self._look_at_pod(pod)
         for name in {node.name for node in self._world.nodes()} | {
@@ -152,9 +154,14 @@ class Router:
 
     def on_charges(self, namespaces: Iterable[str]) -> None:
         """What these namespaces hold, or are refused, has changed: their quotas tell of it."""
-        for namespace in frozenset(namespaces):
-            for quota in self._world.quotas_in(namespace):
-                self._queue.add(quota_key(quota.key), after_seconds=_REPORT_SECONDS)
+        self._look_at_quotas(frozenset(namespaces), after_seconds=_REPORT_SECONDS)
+
+    def _look_at_quotas(self, namespaces: Iterable[str], *, after_seconds: float = 0.0) -> None:
+        """A namespace without one has the default, which is no object and so has no name."""
+        for namespace in sorted(namespaces):
+            own = [quota.key for quota in self._world.quotas_in(namespace)]
+            for key in own or [ObjectKey(namespace, "")]:
+                self._queue.add(quota_key(key), after_seconds=after_seconds)
 
     def look_at_unsatisfied(self) -> None:
         """There may be room for those who lack some."""
