@@ -342,9 +342,10 @@ def _placement_traits(node: NodeView | None) -> object:
 
 
 def _node_matters(node: CacheNodeView) -> object:
-    """Spec and conditions, and what a condition tells of the entries."""
-    pressure = tuple(tier.pressure for tier in node.status.tiers)
-    return node.uid, node.spec, node.status.conditions, list_damaged(node), pressure
+    """Spec and conditions, and what a condition tells of entries and tiers."""
+    status = node.status
+    told = (*(tier.pressure for tier in status.tiers), status.host_unfit)
+    return node.uid, node.spec, status.conditions, list_damaged(node), told
 
 
 def _suspects(node: CacheNodeView | None) -> frozenset[Uid]:
