@@ -223,6 +223,17 @@ async def test_who_may_not_read_from_agents_still_gets_the_line_and_learns_what_
     assert "Role modelcache-why there allows it" in note
 
 
+async def test_decisions_of_another_release_are_no_traceback(monkeypatch):
+    kube = Kube(cachenodes={"n1": having(ALIVE)})
+
+    async def tell(*_name, **_options):
+        return {"decisions": [{"at": 0, "kind": "Compacted"}]}
+
+    monkeypatch.setattr(kube, "read_from_pod", tell)
+    _, note = (await ask(kube, "node/n1")).splitlines()
+    assert note.startswith("its decisions cannot be read: the agent on node n1 tells what this")
+
+
 def a_pod(*, gated=False, node=None, labels=None, conditions=()):
     spec = {"schedulingGates": [{"name": GATE_PLACEMENT}]} if gated else {}
     if node:
