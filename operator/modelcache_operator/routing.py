@@ -65,10 +65,11 @@ class Router:
         ):
             self._queue.add(cache_key(key))
         self.look_at_routes()
-        self._look_at_quotas(
-            {quota.key.namespace for quota in self._world.quotas()}
-            | {cache.key.namespace for cache in self._world.model_caches()}
-        )
+        quotas = {quota.key for quota in self._world.quotas()}
+        bare = {cache.key.namespace for cache in self._world.model_caches()}
+        bare -= {key.namespace for key in quotas}
+        for key in sorted(quotas | {ObjectKey(namespace, "") for namespace in bare}):
+            self._queue.add(quota_key(key))
         for pod in self._world.pods():
             self._look_at_pod(pod)
         for name in {node.name for node in self._world.nodes()} | {
@@ -153,15 +154,14 @@ class Router:
         self.on_charges(key.namespace for key in changed)
 
     def on_charges(self, namespaces: Iterable[str]) -> None:
-        """What these namespaces hold, or are refused, has changed: their quotas tell of it."""
-        self._look_at_quotas(frozenset(namespaces), after_seconds=_REPORT_SECONDS)
+        """What these namespaces hold, or are refused, has changed: their quotas tell of it.
 
-    def _look_at_quotas(self, namespaces: Iterable[str], *, after_seconds: float = 0.0) -> None:
-        """A namespace without one has the default, which is no object and so has no name."""
-        for namespace in sorted(namespaces):
+        A namespace without one has the default, which is no object and so has no name.
+        """
+        for namespace in frozenset(namespaces):
             own = [quota.key for quota in self._world.quotas_in(namespace)]
             for key in own or [ObjectKey(namespace, "")]:
-                self._queue.add(quota_key(key), after_seconds=after_seconds)
+                self._queue.add(quota_key(key), after_seconds=_REPORT_SECONDS)
 
     def look_at_unsatisfied(self) -> None:
         """There may be room for those who lack some."""
