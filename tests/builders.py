@@ -124,6 +124,7 @@ def make_book(
     sizes: Mapping[str, int] | None = None,
     in_host: Iterable[str] = (),
     on_gpu: Iterable[str] = (),
+    priorities: Mapping[str, Priority] | None = None,
     **fields: Any,
 ) -> NodeBook:
     """A node with a living agent; `fields` go to its CacheNode.
@@ -136,6 +137,7 @@ def make_book(
         liveness,
         {Uid(uid): size for uid, size in (sizes or {}).items()},
         tiers={Uid(uid): Tier.HOST for uid in in_host} | {Uid(uid): Tier.GPU for uid in on_gpu},
+        priorities={Uid(uid): priority for uid, priority in (priorities or {}).items()},
     )
 
 

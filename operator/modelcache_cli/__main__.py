@@ -175,7 +175,8 @@ def why(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="[TYPE] NAME", help="modelcache (default), modelversion, node or pod."
+            metavar="[TYPE] NAME",
+            help="modelcache (default), modelversion, modelcachequota, node or pod.",
         ),
     ],
     namespace: NamespaceOption = None,

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from pydantic import ValidationError
+
 from modelcache_api.decisions import PATH_DECISIONS, Decision, DecisionKind, Decisions
 from modelcache_api.names import Tier
 from modelcache_api.quantities import format_bytes
@@ -41,7 +43,13 @@ async def fetch_decisions(kube: KubeClient, node: str, system: str) -> tuple[Dec
         ) from error
     except KubeError as error:
         raise CliError(f"the agent on node {node} does not answer: {error}") from error
-    return Decisions.model_validate(answer).decisions
+    try:
+        return Decisions.model_validate(answer).decisions
+    except ValidationError as error:
+        raise CliError(
+            f"the agent on node {node} tells what this release does not know: use the "
+            "kubectl-modelcache of the agents' release"
+        ) from error
 
 
 async def name_versions(kube: KubeClient) -> Mapping[str, str]:

@@ -11,7 +11,15 @@ from modelcache_api.cures import NOTHING, find_cure
 from modelcache_api.names import Condition, Reason
 from modelcache_api.v1alpha1.base import ConditionStatus
 from modelcache_cli.errors import CliError
-from modelcache_kube import CACHE_NODES, MODEL_CACHES, MODEL_VERSIONS, PODS, KubeClient, Resource
+from modelcache_kube import (
+    CACHE_NODES,
+    MODEL_CACHE_QUOTAS,
+    MODEL_CACHES,
+    MODEL_VERSIONS,
+    PODS,
+    KubeClient,
+    Resource,
+)
 
 Object = Mapping[str, Any]
 
@@ -21,6 +29,7 @@ class TargetKind(StrEnum):
 
     CACHE = "modelcache"
     VERSION = "modelversion"
+    QUOTA = "modelcachequota"
     NODE = "node"
     POD = "pod"
 
@@ -28,6 +37,7 @@ class TargetKind(StrEnum):
 _SPELLINGS: Final[Mapping[str, TargetKind]] = {
     **dict.fromkeys(("modelcache", "modelcaches", "mcache"), TargetKind.CACHE),
     **dict.fromkeys(("modelversion", "modelversions", "mver"), TargetKind.VERSION),
+    **dict.fromkeys(("modelcachequota", "modelcachequotas", "mquota"), TargetKind.QUOTA),
     **dict.fromkeys(("node", "nodes", "cachenode", "cachenodes", "cnode"), TargetKind.NODE),
     **dict.fromkeys(("pod", "pods", "po"), TargetKind.POD),
 }
@@ -38,9 +48,16 @@ _WARNINGS: Final = (
     Condition.PEER_SUSPECTED,
     Condition.HOST_TIER_UNFIT,
 )
+# Of ModelCaches and ModelVersions, what should be true where it is told of.
+_WISHES: Final = (
+    Condition.TRAFFIC_ROUTED,
+    Condition.ROLLOUT_PROGRESSING,
+    Condition.SOURCE_CURRENT,
+)
 RESOURCES: Final[Mapping[TargetKind, Resource]] = {
     TargetKind.CACHE: MODEL_CACHES,
     TargetKind.VERSION: MODEL_VERSIONS,
+    TargetKind.QUOTA: MODEL_CACHE_QUOTAS,
     TargetKind.NODE: CACHE_NODES,
     TargetKind.POD: PODS,
 }
@@ -123,12 +140,9 @@ def judge_object(kind: TargetKind, found: Object) -> Finding:
         for warning in _WARNINGS:
             if (told := _find(conditions, warning)) is not None and told.status == "True":
                 return Finding(told.reason, told.message)
-        routed = _find(conditions, Condition.TRAFFIC_ROUTED)
-        if routed is not None and routed.status != "True":
-            return Finding(routed.reason, routed.message)
-        current = _find(conditions, Condition.SOURCE_CURRENT)
-        if current is not None and current.status != "True":
-            return Finding(current.reason, current.message)
+        for wish in _WISHES:
+            if (told := _find(conditions, wish)) is not None and told.status != "True":
+                return Finding(told.reason, told.message)
         if kind is TargetKind.NODE and ready.reason == Reason.AGENT_ALIVE:
             return judge_entries(status.get("entries") or ()) or Finding(ready.reason, "")
     return Finding(ready.reason, ready.message)

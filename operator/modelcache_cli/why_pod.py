@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from modelcache_api.names import GATE_PLACEMENT, LABEL_CACHE, Reason
+from modelcache_api.names import GATE_PLACEMENT, LABEL_CACHE, LABEL_TRACK, Reason, Track
 from modelcache_api.v1alpha1.cache_node import CacheNode, CacheNodeStatus
 from modelcache_cli.errors import CliError
 from modelcache_cli.why import Finding, Target, TargetKind, judge_object
@@ -20,7 +20,8 @@ async def explain_pod(kube: KubeClient, target: Target, pod: Object) -> Finding:
     Raises:
         CliError: it names no ModelCache.
     """
-    cache = (pod["metadata"].get("labels") or {}).get(LABEL_CACHE)
+    labels = pod["metadata"].get("labels") or {}
+    cache = labels.get(LABEL_CACHE)
     if not cache:
         raise CliError(
             f"{target} has no label {LABEL_CACHE}, so it uses no ModelCache: "
@@ -32,7 +33,8 @@ async def explain_pod(kube: KubeClient, target: Target, pod: Object) -> Finding:
     if (state := _judge_scheduling(pod)) is not None:
         return state
     node = await kube.get(CACHE_NODES, pod["spec"]["nodeName"])
-    return _judge_copy(node, target.namespace or "", cache) or judge_object(TargetKind.CACHE, found)
+    copy = _judge_copy(node, target.namespace or "", cache, labels.get(LABEL_TRACK))
+    return copy or judge_object(TargetKind.CACHE, found)
 
 
 def _judge_scheduling(pod: Object) -> Finding | None:
@@ -51,13 +53,16 @@ def _judge_scheduling(pod: Object) -> Finding | None:
     return Finding(told.get("reason") or "Unschedulable", message, cure)
 
 
-def _judge_copy(node: Object | None, namespace: str, cache: str) -> Finding | None:
+def _judge_copy(
+    node: Object | None, namespace: str, cache: str, track: str | None
+) -> Finding | None:
     """How the copy on the pod's node stands; None if the node is not to have one yet."""
     if node is None:
         return Finding(Reason.NO_AGENT, "the pod's node has no agent")
     seen = CacheNode.model_validate(node)
-    named = ((ref.namespace, ref.name, ref.stable_uid) for ref in seen.spec.caches)
-    uid = next((uid for ns, name, uid in named if (ns, name) == (namespace, cache)), None)
+    refs = (r for r in seen.spec.caches if (r.namespace, r.name) == (namespace, cache))
+    ref = next(refs, None)
+    uid = ref and (ref.canary_uid if track == Track.CANARY else ref.stable_uid)
     if uid is None:
         return None
     entries = (seen.status or CacheNodeStatus()).entries

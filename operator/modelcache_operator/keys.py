@@ -57,7 +57,7 @@ def route_key(key: ObjectKey) -> Key:
 
 
 def quota_key(key: ObjectKey) -> Key:
-    """Look at a ModelCacheQuota."""
+    """Look at a ModelCacheQuota; without a name, at the default of the namespace."""
     return Key(KeyKind.QUOTA, key.namespace, key.name)
 
 

@@ -65,8 +65,11 @@ class Router:
         ):
             self._queue.add(cache_key(key))
         self.look_at_routes()
-        for quota in self._world.quotas():
-            self._queue.add(quota_key(quota.key))
+        quotas = {quota.key for quota in self._world.quotas()}
+        bare = {cache.key.namespace for cache in self._world.model_caches()}
+        bare -= {key.namespace for key in quotas}
+        for key in sorted(quotas | {ObjectKey(namespace, "") for namespace in bare}):
+            self._queue.add(quota_key(key))
         for pod in self._world.pods():
             self._look_at_pod(pod)
         for name in {node.name for node in self._world.nodes()} | {
@@ -151,10 +154,14 @@ class Router:
         self.on_charges(key.namespace for key in changed)
 
     def on_charges(self, namespaces: Iterable[str]) -> None:
-        """What these namespaces hold, or are refused, has changed: their quotas tell of it."""
+        """What these namespaces hold, or are refused, has changed: their quotas tell of it.
+
+        A namespace without one has the default, which is no object and so has no name.
+        """
         for namespace in frozenset(namespaces):
-            for quota in self._world.quotas_in(namespace):
-                self._queue.add(quota_key(quota.key), after_seconds=_REPORT_SECONDS)
+            own = [quota.key for quota in self._world.quotas_in(namespace)]
+            for key in own or [ObjectKey(namespace, "")]:
+                self._queue.add(quota_key(key), after_seconds=_REPORT_SECONDS)
 
     def look_at_unsatisfied(self) -> None:
         """There may be room for those who lack some."""
@@ -336,9 +343,10 @@ def _placement_traits(node: NodeView | None) -> object:
 
 
 def _node_matters(node: CacheNodeView) -> object:
-    """Spec and conditions, and what a condition tells of the entries."""
-    pressure = tuple(tier.pressure for tier in node.status.tiers)
-    return node.uid, node.spec, node.status.conditions, list_damaged(node), pressure
+    """Spec and conditions, and what a condition tells of entries and tiers."""
+    status = node.status
+    told = (*(tier.pressure for tier in status.tiers), status.host_unfit)
+    return node.uid, node.spec, status.conditions, list_damaged(node), told
 
 
 def _suspects(node: CacheNodeView | None) -> frozenset[Uid]:

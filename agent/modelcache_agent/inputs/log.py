@@ -93,6 +93,8 @@ class InputLog:
         """A new file says everything again, so that each can be replayed alone."""
         if self._written < self._most_bytes:
             return
+        # Also if it fails now: the line that comes next may find the new file all the same.
+        self._worlds.forget()
         try:
             self._current.parent.mkdir(exist_ok=True)
             if self._current.exists():
@@ -102,7 +104,6 @@ class InputLog:
             self._tell(error)
             return
         self._written = 0
-        self._worlds.forget()
 
     def _write(self, line: str) -> bool:
         if self._written >= self._most_bytes:

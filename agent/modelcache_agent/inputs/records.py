@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from modelcache_agent.decide.actions import Plan
+from modelcache_agent.decide.gpu.world import GpuView
 from modelcache_agent.decide.history import NO_HISTORY
 from modelcache_agent.decide.host_world import HostView
 from modelcache_agent.decide.ledger import Ledger
@@ -24,10 +25,11 @@ FORMAT: Final = 1
 _LEDGER: Final = "ledger."
 _HOST: Final = "host."
 _HOST_LEDGER: Final = f"{_HOST}{_LEDGER}"
+_GPU: Final = "gpu."
 _HELD: Final = "held"
 _ORDER: Final = "order"
 # What moves from turn to turn although nothing happens: times, and how much memory is free.
-_DRIFTING: Final = frozenset({"now", "unix_now", f"{_HOST}pressure"})
+_DRIFTING: Final = frozenset({"now", "unix_now", f"{_HOST}pressure", f"{_GPU}budget"})
 
 
 def hash_plan(plan: Plan) -> str:
@@ -177,7 +179,7 @@ def _read(row: Mapping[str, Any], parts: dict[str, Any], held: dict[str, Any]) -
 
 
 def _split(world: World) -> dict[str, Any]:
-    """The world by field; books and host tier by their own, and what is held by digest alone."""
+    """The world by field; books and faster tiers by theirs, and what is held by digest alone."""
     rest = _list_fields(world)
     book = _list_fields(rest.pop("ledger"), _LEDGER)
     order = tuple(one.digest for one in rest.pop(_HELD))
@@ -186,7 +188,9 @@ def _split(world: World) -> dict[str, Any]:
     if host is not None:
         del tier[f"{_HOST}ledger"]
         tier |= _list_fields(host.ledger, _HOST_LEDGER)
-    return rest | book | tier | {_ORDER: order}
+    gpu: GpuView | None = rest.pop("gpu")
+    card = {} if gpu is None else _list_fields(gpu, _GPU)
+    return rest | book | tier | card | {_ORDER: order}
 
 
 def _list_fields(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -197,12 +201,13 @@ def _join(parts: Mapping[str, Any], held: Mapping[str, Any]) -> World:
     rest = dict(parts)
     order = rest.pop(_ORDER)
     book, host_book = _take(rest, _LEDGER), _take(rest, _HOST_LEDGER)
-    tier = _take(rest, _HOST)
+    tier, card = _take(rest, _HOST), _take(rest, _GPU)
     return World(
         **rest,
         ledger=Ledger(**book),
         held=tuple(held[digest] for digest in order),
         host=HostView(ledger=Ledger(**host_book), **tier) if host_book else None,
+        gpu=GpuView(**card) if card else None,
     )
 
 

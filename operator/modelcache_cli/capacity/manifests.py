@@ -96,14 +96,18 @@ def _read_documents(path: Path) -> Iterator[Mapping[str, Any]]:
     except yaml.YAMLError as error:
         raise CliError(f"{path} is no YAML: {error}") from error
     for document in documents:
-        if document is None:
-            continue
-        if not isinstance(document, dict):
-            raise CliError(f"{path} holds something that is no manifest")
-        if document.get("kind") == "List":
-            yield from document.get("items") or ()
-        else:
-            yield document
+        if isinstance(document, dict) and document.get("kind") == "List":
+            listed = document.get("items") or ()
+            for item in listed if isinstance(listed, list | tuple) else (listed,):
+                yield _check(path, item)
+        elif document is not None:
+            yield _check(path, document)
+
+
+def _check(path: Path, document: object) -> Mapping[str, Any]:
+    if not isinstance(document, dict):
+        raise CliError(f"{path} holds something that is no manifest")
+    return document
 
 
 def _parse(

@@ -118,22 +118,23 @@ def _find_lack(wish: CanaryWish, book: NodeBook) -> Tier | None:
     room = book.faster.get(tier)
     if room is None or room.wants(wish.version):
         return None
-    others = book.giving_way(wish.version, wish.spec.priority) - {wish.stable_version}
-    given_up = room.bytes_of(others)
+    given_up = room.bytes_of(_giving_way(wish, book))
     return None if room.free_bytes(wish.version) + given_up >= wish.size_bytes else tier
 
 
 def _has_room_on_disk(wish: CanaryWish, book: NodeBook) -> bool:
-    version, stable = wish.version, wish.stable_version
+    version = wish.version
     if book.wants(version) or book.has_verified(version):
         return True
     if book.capacity_bytes is None or len(book.wanted) >= MAX_LABELS_PER_NODE:
         return False
-    own = book.wanted.get(stable, 0) if stable in book.evictable else 0
-    return (
-        book.free_bytes(version) + book.evictable_bytes(version, wish.spec.priority) - own
-        >= wish.size_bytes
-    )
+    given_up = sum(book.wanted[uid] for uid in _giving_way(wish, book))
+    return book.free_bytes(version) + given_up >= wish.size_bytes
+
+
+def _giving_way(wish: CanaryWish, book: NodeBook) -> frozenset[Uid]:
+    """Who may be given up for the canary: none of a higher priority, and never stable's copies."""
+    return book.giving_way(wish.version, wish.spec.priority) - {wish.stable_version}
 
 
 def _find_pressure(wish: CanaryWish, nodes: Iterable[NodeName], books: Books) -> Shortage | None:

@@ -100,10 +100,13 @@ def parse_default_quota(document: object) -> Limits:
             "it is no quota: write hard, maxPriority and allNodes"
         )
     amounts = document.get("hard") or {}
+    if not isinstance(amounts, dict):
+        raise ValueError("hard: write disk, host and pinned with their bytes")  # noqa: TRY004
     fields = {one.alias for one in ModelCacheQuotaSpec.model_fields.values()}
     if unknown := {*document} - fields | {*amounts} - {item.value for item in Item}:
-        raise ValueError(f"a quota has no {min(unknown)}")
-    given = {item: str(amount) for item, amount in amounts.items() if amount not in {None, ""}}
+        raise ValueError(f"a quota has no {min(map(str, unknown))}")
+    told = {item: str(amount) for item, amount in amounts.items() if amount is not None}
+    given = {item: amount for item, amount in told.items() if amount}
     try:
         return read_limits(
             ModelCacheQuotaSpec.model_validate({**document, "hard": given}), _DEFAULT

@@ -30,7 +30,7 @@ class QuotaReconciler:
     quotas: Quotas
 
     async def reconcile(self, key: ObjectKey) -> Requeue:
-        """Safe to call at any time, any number of times."""
+        """Safe to call at any time, any number of times. Without a name it is the default quota."""
         quota = self.world.quota(key)
         self._tell_nodes(key.namespace)
         if quota is None or quota.is_deleted:
@@ -46,7 +46,7 @@ class QuotaReconciler:
     def _tell_nodes(self, namespace: str) -> None:
         """Entries say whether their namespace uses too much; pods that were refused may go on."""
         assignments, limits = self.memory.assignments, self.quotas.limits_of(namespace)
-        over = is_over(limits, self.quotas.usage(namespace))
+        over = bool(limits.hard) and is_over(limits, self.quotas.usage(namespace))
         if over != (namespace in self.memory.over_quota):
             (self.memory.over_quota.add if over else self.memory.over_quota.discard)(namespace)
             found = (assignments.of(cache) for cache in assignments.in_namespace(namespace))

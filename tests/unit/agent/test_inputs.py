@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.agent_world import a_flight, a_held, a_world, an_entry, digest_of
+from modelcache_agent.decide.gpu.capacity import Budget
+from modelcache_agent.decide.gpu.room import Key
+from modelcache_agent.decide.gpu.world import GpuView, OnDevice
 from modelcache_agent.decide.history import History, LoadCost
 from modelcache_agent.decide.host_pressure import HostPressure
 from modelcache_agent.decide.host_world import HostSetback, HostView
@@ -24,7 +28,7 @@ from modelcache_agent.inputs.program import main
 from modelcache_agent.inputs.records import Decided, Happening, Header, LogError, read_records
 from modelcache_agent.inputs.replay import summarize
 from modelcache_agent.tiers.history_book import Wait
-from modelcache_api.names import Reason
+from modelcache_api.names import Reason, Tier
 
 HEADER = Header("lru", "1.2.3")
 A, B = an_entry("a", evictable=True), an_entry("b", 60)
@@ -191,6 +195,49 @@ def test_how_much_memory_is_free_is_no_news_and_is_told_with_the_next(tmp_path):
     assert len(folder.lines) == 2
     folder.decide(replace(world, host=replace(drifted, loading=frozenset({digest_of("b")}))))
     assert set(json.loads(folder.lines[-1])["set"]) == {"host.loading", "host.pressure"}
+
+
+KEY = Key("models", "a")
+GPU = GpuView(
+    Budget(30, 30, 0, is_shared_with_host=False, why="so much is allowed"),
+    held={KEY: OnDevice(LOCKED.digest, 10)},
+    namespaces={"a": "models"},
+    condemned=frozenset({KEY}),
+)
+
+
+def test_a_card_comes_back_as_it_was_and_how_much_of_it_is_free_is_no_news(tmp_path):
+    folder = Folder(tmp_path)
+    on_card = A.model_copy(update={"tier": Tier.GPU})
+    world = a_world(on_card, held=[LOCKED], gpu=GPU)
+    folder.decide(world)
+    less = replace(GPU, budget=replace(GPU.budget, capacity_bytes=29, foreign_bytes=1))
+    folder.decide(replace(world, gpu=less))
+    assert len(folder.lines) == 2
+    folder.decide(replace(world, gpu=replace(less, lingering_bytes=1)))
+    assert set(json.loads(folder.lines[-1])["set"]) == {"gpu.budget", "gpu.lingering_bytes"}
+    folder.decide(a_world(on_card, held=[LOCKED]))
+    _, first, second, without = read_records(folder.lines)
+    assert (first.world.gpu, without.world.gpu) == (GPU, None)
+    assert second.world.gpu == replace(less, lingering_bytes=1)
+    assert summarize(folder.lines).differences == 0
+
+
+def test_a_file_that_could_not_be_turned_at_first_begins_with_everything_all_the_same(
+    tmp_path, monkeypatch
+):
+    folder = Folder(tmp_path, most_bytes=2)
+    folder.decide(a_world(A))
+    write, failures = Path.write_text, [OSError(28, "No space left on device")]
+
+    def fail_once(path, *args, **kwargs):
+        if failures:
+            raise failures.pop()
+        return write(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "write_text", fail_once)
+    folder.decide(a_world(A, B))
+    assert summarize(folder.lines).decisions == 1
 
 
 def test_two_files_are_bounded_together_and_each_is_replayed_alone(tmp_path):

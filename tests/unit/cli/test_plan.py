@@ -136,6 +136,14 @@ def test_a_wrong_file_of_nodes_is_said_in_one_line(folder, nodes, says):
     assert says in done.stderr
 
 
+@pytest.mark.parametrize("items", ["[1]", "1", "{a: b}"])
+def test_a_list_of_what_are_no_manifests_is_said_in_one_line(folder, items):
+    (folder / "manifests" / "a.yaml").write_text(f"kind: List\nitems: {items}\n")
+    done = plan(folder)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: ")
+
+
 def test_a_manifest_that_the_api_would_refuse_is_named(folder):
     (folder / "manifests" / "a.yaml").write_text(
         "kind: ModelCache\nmetadata: {name: a}\nspec: {}\n"

@@ -6,7 +6,7 @@ import pytest
 
 from builders import digest
 from modelcache_api.decisions import Decision, DecisionKind, Decisions
-from modelcache_api.names import GATE_PLACEMENT, LABEL_CACHE, Tier
+from modelcache_api.names import GATE_PLACEMENT, LABEL_CACHE, LABEL_TRACK, Tier
 from modelcache_cli.errors import CliError
 from modelcache_cli.why import Target, TargetKind, parse_target
 from modelcache_cli.why_answer import explain
@@ -64,6 +64,7 @@ async def ask(kube, *words):
     [
         (["m"], Target(TargetKind.CACHE, "m", "search")),
         (["mver/m"], Target(TargetKind.VERSION, "m", "search")),
+        (["mquota/q"], Target(TargetKind.QUOTA, "q", "search")),
         (["node", "n1"], Target(TargetKind.NODE, "n1", None)),
         (["CacheNode/n1"], Target(TargetKind.NODE, "n1", None)),
         (["pods", "p"], Target(TargetKind.POD, "p", "search")),
@@ -117,6 +118,23 @@ async def test_what_does_not_exist_is_said_with_the_cure():
             "HTTPRoute, or correct rollout.httpRouteRef.name\n",
             id="ready and not routed",
         ),
+        pytest.param(
+            having(
+                condition("Ready"),
+                condition("RolloutProgressing", "False", "QuotaExceeded", "0 % now; 3Gi of disk"),
+            ),
+            "modelcache search/m: QuotaExceeded: 0 % now; 3Gi of disk; cure: lower copies, delete "
+            "a ModelCache, or ask the administrator for a larger ModelCacheQuota\n",
+            id="ready and its canary refused",
+        ),
+        pytest.param(
+            having(
+                condition("Ready"),
+                condition("RolloutProgressing", reason="WeightReached", message="as asked"),
+            ),
+            "modelcache search/m: Cached\n",
+            id="ready and its canary as asked",
+        ),
     ],
 )
 async def test_a_model_cache_is_explained_in_one_line(found, line):
@@ -129,6 +147,20 @@ async def test_a_version_whose_source_is_gone_says_so_although_it_is_ready():
         Kube(modelversions={"m": having(condition("Ready", reason="Resolved"), gone)}), "mver/m"
     )
     assert told.startswith("modelversion search/m: SourceGone: 404; cure: restore")
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "end"),
+    [
+        ("True", "WithinQuota", "\n"),
+        ("False", "QuotaExceeded", "; cure: lower copies, delete a ModelCache, or ask"),
+    ],
+)
+async def test_a_quota_says_what_is_used_of_it(status, reason, end):
+    found = having(condition("Ready", status, reason, "used of granted: 3Gi/1Gi of disk"))
+    line = await ask(Kube(modelcachequotas={"q": found}), "modelcachequota", "q")
+    said = f"modelcachequota search/q: {reason}: used of granted: 3Gi/1Gi of disk{end}"
+    assert line.startswith(said)
 
 
 EVICTED = Decision(
@@ -193,6 +225,17 @@ async def test_who_may_not_read_from_agents_still_gets_the_line_and_learns_what_
     assert "Role modelcache-why there allows it" in note
 
 
+async def test_decisions_of_another_release_are_no_traceback(monkeypatch):
+    kube = Kube(cachenodes={"n1": having(ALIVE)})
+
+    async def tell(*_name, **_options):
+        return {"decisions": [{"at": 0, "kind": "Compacted"}]}
+
+    monkeypatch.setattr(kube, "read_from_pod", tell)
+    _, note = (await ask(kube, "node/n1")).splitlines()
+    assert note.startswith("its decisions cannot be read: the agent on node n1 tells what this")
+
+
 def a_pod(*, gated=False, node=None, labels=None, conditions=()):
     spec = {"schedulingGates": [{"name": GATE_PLACEMENT}]} if gated else {}
     if node:
@@ -250,6 +293,16 @@ async def test_a_pod_says_for_what_it_waits(pod, node, said):
     cache = having(condition("Ready", message="1 verified copy"))
     kube = Kube(pods={"p": pod}, modelcaches={"m": cache}, cachenodes={"n1": node})
     assert (await ask(kube, "pod/p")).startswith(f"pod search/p: {said}")
+
+
+async def test_a_pod_of_the_canary_is_told_of_the_canary():
+    node = a_node()
+    node["spec"]["caches"][0]["canaryUid"] = "u2"
+    refused = {"uid": "u2", "state": "Failed", "reason": "QuotaExceeded", "message": "1Gi"}
+    node["status"]["entries"].append(refused)
+    pod = a_pod(node="n1", labels={LABEL_CACHE: "m", LABEL_TRACK: "canary"})
+    kube = Kube(pods={"p": pod}, modelcaches={"m": having()}, cachenodes={"n1": node})
+    assert (await ask(kube, "pod/p")).startswith("pod search/p: QuotaExceeded: on the pod's node:")
 
 
 async def test_a_pod_with_a_name_that_stands_for_nothing_and_one_without_our_label():

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from builders import make_cache, make_pod_view, make_quota
+from builders import GIB, make_cache, make_pod_view, make_quota
 from fakes.memory_core import MemoryCore, MemoryWorld
 from modelcache_api.names import Condition, EntryOrigin, EntryState, Priority, Reason, Retention
 from modelcache_api.v1alpha1.model_cache import Placement
 from modelcache_api.v1alpha1.rollout import CanarySpec
 from modelcache_operator.adapters.parsing import ObservedKind
-from modelcache_operator.decide.quota import Limits
+from modelcache_operator.decide.quota import Item, Limits
 from modelcache_operator.decide.world import NodeName, ObjectKey
 
 C1, Q1 = ObjectKey("search", "c1"), ObjectKey("search", "q1")
@@ -243,6 +243,24 @@ def test_a_pod_whose_copy_the_quota_refuses_is_told_by_its_node(world):
     look(core)
     assert not entries(world, "uid-m1")[cold].over_quota
     assert quota_of(world).disk == "2Gi/2Gi"
+
+
+def test_the_default_quota_too_is_told_to_nodes_and_to_pods_that_it_refused(world):
+    world.default_quota = Limits({Item.DISK: 2 * GIB})
+    world.add_cache(copies=1)
+    world.add_cache("c2", version="m2", copies=1)
+    core = lead(world)
+    (held,), (others,) = entries(world, "uid-m1"), entries(world, "uid-m2")
+    cold = next(name for name in ("n0", "n1", "n2") if name not in {held, others})
+    world.show(make_pod_view(node=NodeName(cold)))
+    core.settle()
+    assert entries(world, "uid-m1")[cold].over_quota
+    world.hide(world.cache.model_cache(ObjectKey("search", "c2")))
+    core.settle()
+    assert not entries(world, "uid-m1")[cold].over_quota
+    world.default_quota = Limits({Item.DISK: GIB})
+    look(core)
+    assert entries(world, "uid-m1")[held].over_quota
 
 
 def test_the_copy_of_a_lost_node_is_not_charged_so_that_it_can_be_replaced(world):

@@ -51,6 +51,21 @@ def test_a_model_cache_in_host_comes_to_the_nodes_that_have_the_tier():
     assert (nodes.disk, nodes.host) == (2, 2)
 
 
+def test_a_node_that_cannot_lock_and_one_that_can_again_say_so_at_once():
+    world, core = begin(host={}, nodes=1)
+
+    def report(unfit):
+        node = world.cache.cache_node(NodeName("n0"))
+        status = node.status.model_copy(update={"host_unfit": unfit})
+        world.show(replace(node, status=status))
+        core.settle()
+        conditions = world.cache.cache_node(NodeName("n0")).status.conditions
+        return [item.message for item in conditions if item.type == Condition.HOST_TIER_UNFIT]
+
+    assert report("overlay cannot be locked") == ["overlay cannot be locked"]
+    assert report(None) == []
+
+
 def test_a_copy_that_is_not_in_memory_yet_is_ready_and_on_its_way():
     world, core = begin(host={}, tier=Tier.DISK, copies=1, nodes=1)
     world.slow.add(("n0", "uid-m1"))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import GIB, make_book, make_books, make_cache, make_entry
+from builders import GIB, make_book, make_books, make_cache, make_entry, make_entry_spec
 from modelcache_api.names import Priority, Reason, Tier
 from modelcache_api.v1alpha1.rollout import CanarySpec, RolloutSpec
 from modelcache_operator.decide.canary import CanaryWish, place_canary
@@ -112,3 +112,13 @@ def test_with_proportional_residency_a_node_with_room_takes_it_alone(full):
     plan = place_canary(wish(*names, residency="Proportional"), books)
     assert (len(plan.nodes), plan.copies.shortage) == (1, None)
     assert full not in plan.nodes
+
+
+@pytest.mark.parametrize("where", [{"host": 2 * GIB}, {"host": 9 * GIB, "capacity": 2 * GIB}])
+@pytest.mark.parametrize(
+    ("priority", "is_placed"), [(Priority.HIGH, False), (Priority.NORMAL, True)]
+)
+def test_it_counts_on_no_room_of_a_higher_priority_in_any_tier(where, priority, is_placed):
+    evictable = [make_entry_spec("x", evictable=True)]
+    book = holder("n1", more={"x": GIB}, wanted=evictable, priorities={"x": priority}, **where)
+    assert bool(place_canary(wish("n1"), make_books(book)).nodes) is is_placed

@@ -306,3 +306,12 @@ def test_what_is_seen_of_the_card_survives_the_log_of_inputs():
 def test_the_namespace_of_a_version_is_that_of_the_model_caches_that_name_it():
     ref = CacheRef(namespace="n", name="c", stable_uid="s", canary_uid="k", held_uids=("h",))
     assert find_namespaces([ref]) == {"s": "n", "k": "n", "h": "n"}
+
+
+def test_a_copy_makes_room_for_none_of_lower_priority_however_much_that_is_used():
+    urgent = on_gpu("a", priority=Priority.HIGH)
+    plan = make_plan(a_world(urgent, B, held=[OLD, NEW], gpu=a_gpu(OLD, capacity=10), in_use=()))
+    assert told(plan, "a")[1] is Tier.GPU
+    assert told(plan, "b")[:2] == (Reason.GPU_OUT_OF_MEMORY, None)
+    equal = make_plan(a_world(A, B, held=[OLD, NEW], gpu=a_gpu(OLD, capacity=10), in_use=()))
+    assert told(equal, "a")[1] is None, "among equals the policy decides"
