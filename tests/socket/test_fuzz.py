@@ -102,7 +102,7 @@ def count_descriptors():
     # What the collector has not closed yet, of what ran before, is no leak.
     gc.collect()
     paths = list(Path("/proc/self/fd").iterdir())
-    return sum(INDEX not in os.readlink(path) for path in paths if path.is_symlink())
+    return sum(INDEX not in str(path.readlink()) for path in paths if path.is_symlink())
 
 
 def test_the_agent_outlives_each_of_them_and_serves_the_next(bench):
