@@ -44,6 +44,8 @@ PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 # No user has to own it: our containers only read what everybody may read.
 _OUR_USER: Final = 65532
 _LAST_WORDS: Final = "/dev/termination-log"
+# Words of a failed attempt are in the same file before its container has ended.
+_SAYS_WARM: Final = "^warm after "
 _PROBE_SECONDS: Final = 5
 
 
@@ -113,7 +115,7 @@ def build_warm_up_container(
     """
     env = [{"name": name, "value": value} for name, value in values.items()]
     container = _build_container(settings, names.WARM_UP_CONTAINER, "warmup", env)
-    probe = {"exec": {"command": ["test", "-s", _LAST_WORDS]}}
+    probe = {"exec": {"command": ["grep", "-q", _SAYS_WARM, _LAST_WORDS]}}
     return {
         **container,
         "restartPolicy": "Always",

@@ -86,9 +86,14 @@ class PlayedPod:
     async def create(self) -> None:
         await self.stage.kube.create(PODS, self.pod)
 
+    @property
+    def container(self) -> dict:
+        (found,) = (c for c in self.pod["spec"]["initContainers"] if c["name"] == CONTAINER)
+        return found
+
     def start(self) -> subprocess.Popen:
         """What the kubelet starts, with another file for last words."""
-        (container,) = (c for c in self.pod["spec"]["initContainers"] if c["name"] == CONTAINER)
+        container = self.container
         assert container["restartPolicy"] == "Always"
         self.report.write_text("")
         env = {one["name"]: one["value"] for one in container["env"]}
@@ -97,9 +102,14 @@ class PlayedPod:
             env={**os.environ, **env, "MODELCACHE_AGENT_REPORT": str(self.report)},
         )
 
+    def probe(self) -> bool:
+        """The readiness probe of the pod's spec, at the other file."""
+        *command, _ = self.container["readinessProbe"]["exec"]["command"]
+        return subprocess.run([*command, str(self.report)], check=False).returncode == 0
+
     async def tell(self, *, exit_code: int | None = None) -> None:
         """The pod's status, by the probe that its spec has."""
-        is_warm = exit_code is None and bool(self.report.read_text())
+        is_warm = exit_code is None and self.probe()
         state = {"running": {}}
         if exit_code is not None:
             message = self.report.read_text()
@@ -188,6 +198,8 @@ async def test_a_warm_up_that_fails_has_reason_event_and_metric_and_moves_no_wei
         pod = PlayedPod(stage, tmp_path, url, deadline="1s")
         await pod.create()
         code = pod.start().wait(60)
+        assert pod.report.read_text()
+        assert not pod.probe(), "a probe just before the program's end"
         await pod.tell(exit_code=code)
         await try_canary(stage)
         words = "the warm-up of pod embed-0: not warm within 1 s: the server answers 503"

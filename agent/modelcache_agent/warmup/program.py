@@ -1,9 +1,9 @@
 """The warm-up container: `modelcache-agent warmup --help`.
 
 It asks the pod's own server until it has answered once, says so in a file, and stays: the kubelet
-counts the pod as Ready when the file is there. Needs no API server, no agent and no volume. Exit
-codes: 1 not warm in time, 2 the command is wrong, 3 the server refuses the request, 143 told to
-stop.
+counts the pod as Ready when the file says `warm after`. Needs no API server, no agent and no
+volume. Exit codes: 1 not warm in time, 2 the command is wrong, 3 the server refuses the request,
+143 told to stop.
 """
 
 from __future__ import annotations

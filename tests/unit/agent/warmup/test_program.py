@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from modelcache_agent.decide.warm_up import judge_answer
 from modelcache_agent.warmup.program import (
     EXIT_REFUSED,
@@ -14,6 +16,7 @@ from modelcache_agent.warmup.program import (
     Surroundings,
     warm_up,
 )
+from modelcache_operator.injection import InjectionSettings, build_warm_up_container
 
 
 class PlayedServer:
@@ -55,6 +58,25 @@ def test_the_deadline_ends_it_with_the_last_answer():
     assert ending.code == EXIT_TIMEOUT
     assert ending.message == "not warm within 10 s: the server answers 503"
     assert server.asked[0][1] == 10.0
+
+
+@pytest.mark.parametrize(
+    ("code", "is_ready"),
+    [
+        pytest.param(200, True, id="warm"),
+        pytest.param(503, False, id="not in time"),
+        pytest.param(422, False, id="refused"),
+    ],
+)
+def test_the_injected_probe_counts_a_pod_as_ready_only_by_the_words_of_success(
+    tmp_path, code, is_ready
+):
+    container = build_warm_up_container(InjectionSettings("agent:1"), {})
+    *command, _ = container["readinessProbe"]["exec"]["command"]
+    words = tmp_path / "last-words"
+    words.write_text(PlayedServer(code).warm_up(10.0).message)
+    found = subprocess.run([*command, str(words)], check=False)
+    assert (found.returncode == 0) is is_ready
 
 
 def test_a_wrong_command_is_one_line_that_names_the_cure():
