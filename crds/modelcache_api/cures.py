@@ -84,7 +84,8 @@ CURES: Final[Mapping[Reason, str]] = {
     Reason.CANARY_RESIDENT: NOTHING,
     Reason.CANARY_DOES_NOT_FIT: "free space, add capacity, or set rollout.residency to "
     "Proportional",
-    Reason.CANARY_PODS_NOT_READY: "look at the pods with the label modelcache.io/track: canary",
+    Reason.CANARY_PODS_NOT_READY: "look at the pods with the label "
+    "modelcache.io/track: canary; behind an HTTPRoute run at least one",
     Reason.CANARY_WARM_UP_FAILED: "look at the log of the pod's container modelcache-warmup, and "
     "at its annotations modelcache.io/warmup",
     Reason.CANARY_EXPIRED: "promote the canary, remove it, or change its weight to begin anew",

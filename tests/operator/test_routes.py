@@ -11,6 +11,7 @@ import pytest
 from fakes.http_routes import CANARY, OWNER, STABLE, backend, make_route, weights_of
 from fakes.prometheus_stand_in import PrometheusStandIn, prometheus_stand_in
 from fakes.stage import OPERATOR_USER, _condition
+from fakes.tenant import Tenant
 from modelcache_kube import HTTP_ROUTES, MODEL_CACHES
 from modelcache_testbed.gateway_api import HTTP_ROUTE_CRD, http_route_crd
 from modelcache_testbed.system import System
@@ -64,6 +65,11 @@ class Gateway:
         await self.stage.apply_cache(copies=2)
         await self.wish(rollout={"httpRouteRef": REF, "interval": "10s"})
 
+    async def run_canary_pod(self) -> None:
+        tenant = Tenant(self.stage)
+        await tenant.run_pod("embed-0", labels={"modelcache.io/track": "canary"})
+        await tenant.make_ready("embed-0")
+
     async def wish(self, **spec) -> None:
         body = {"spec": spec}
         await self.stage.kube.merge_patch(
@@ -114,6 +120,11 @@ async def test_a_route_is_found_when_its_kind_comes_and_follows_while_its_owner_
 
     owner = asyncio.create_task(write_the_rest())
     await gateway.try_canary(25)
+    await stage.until(
+        lambda: gateway.said("RolloutProgressing"), ("True", "CanaryPodsNotReady"), seconds=60
+    )
+    assert await gateway.weights() == [100, 0]
+    await gateway.run_canary_pod()
     await stage.until(gateway.weights, [75, 25])
     await gateway.try_canary(5)
     await stage.until(gateway.weights, [95, 5])
@@ -144,6 +155,7 @@ async def test_a_controller_that_reverts_weights_is_named_and_not_fought(stage):
                 await gateway.apply(100, 0, manager="stubborn")
             await asyncio.sleep(0.1)
 
+    await gateway.run_canary_pod()
     stubborn = asyncio.create_task(revert())
     try:
         await gateway.try_canary(25)

@@ -8,7 +8,7 @@ from typing import Final
 
 from modelcache_api.conditions import truncate
 from modelcache_api.durations import parse_duration
-from modelcache_api.names import Reason
+from modelcache_api.names import LABEL_TRACK, Reason, Track
 from modelcache_api.v1alpha1.model_cache import ModelCacheSpec
 from modelcache_api.v1alpha1.rollout import FirstStep, OnFailure, RolloutSpec, RolloutStatus
 from modelcache_operator.decide.shortage import Shortage
@@ -276,7 +276,20 @@ def _find_failure(facts: RolloutFacts) -> Trouble | None:
         return Trouble(Reason.CANARY_LOADING, "no verified copy of the canary is left")
     if pods.total and not pods.ready:
         return _describe_pods(pods)
-    return None
+    return _find_empty_service(facts)
+
+
+def _find_empty_service(facts: RolloutFacts) -> Trouble | None:
+    """A gateway fails the share that it sends to a Service without endpoints."""
+    ref = _policy(facts.spec).http_route_ref
+    if ref is None or facts.pods.total:
+        return None
+    message = (
+        f"there is no pod of the canary, and the HTTPRoute {ref.name} would send its share to the "
+        f"Service {ref.canary_service}: run at least one pod with the label "
+        f"{LABEL_TRACK}: {Track.CANARY}"
+    )
+    return Trouble(Reason.CANARY_PODS_NOT_READY, message)
 
 
 def _describe_pods(pods: CanaryPods) -> Trouble:
@@ -316,6 +329,8 @@ def _judge_gates(facts: RolloutFacts, state: RolloutStatus, weight: int) -> Roll
         trouble = Trouble(Reason.CANARY_LOADING, message)
     elif pods.ready < pods.total:
         trouble, is_waiting = _describe_pods(pods), pods.warm_up_failure is None
+    elif (empty := _find_empty_service(facts)) is not None:
+        trouble = empty
     elif facts.stable_ready < facts.spec.placement.min_ready:
         message = (
             f"stable has {facts.stable_ready} verified copies, minReady is "

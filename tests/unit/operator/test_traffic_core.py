@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from builders import make_pod_view
 from fakes.http_routes import CANARY, STABLE
 from fakes.memory_traffic import MemoryMeasures, MemoryRoutes
 from modelcache_api.names import Condition, Reason
@@ -25,13 +26,15 @@ ROUTED = Condition.TRAFFIC_ROUTED
 
 
 class TrafficStage(Stage):
-    """With a second version, and what stands in for a route and for Prometheus."""
+    """With a second version, a pod of it, and what stands in for a route and for Prometheus."""
 
     def __init__(self) -> None:
         super().__init__()
         self.routes = self.world.routes = MemoryRoutes(STABLE, CANARY)
         self.measures = self.world.measures = MemoryMeasures(0.0)
         self.world.add_version("m2")
+        self.pod = make_pod_view("p1", track="canary", is_ready=True)
+        self.world.show(self.pod)
         self.take_over()
 
     def look_at_route(self) -> None:
@@ -67,6 +70,23 @@ def test_the_route_follows_every_step_and_every_way_back(stage):
     stage.take_over()
     stage.look_at_route()
     assert len(stage.routes.writes) == 4
+
+
+@pytest.mark.parametrize(("on_failure", "weight"), [("Hold", 25), ("Rollback", 0)])
+def test_no_share_goes_to_a_service_without_pods(stage, on_failure, weight):
+    stage.world.hide(stage.pod)
+    stage.wish("m1", "m2", 25, on_failure=on_failure, http_route_ref=REF)
+    assert (stage.weight, stage.said()[1]) == (0, Reason.CANARY_PODS_NOT_READY)
+    assert stage.routes.writes == []
+    other = make_pod_view("p2", track="canary", is_ready=True)
+    stage.world.show(other)
+    stage.core.settle()
+    assert (stage.weight, stage.said()) == (25, ("True", Reason.WEIGHT_REACHED))
+    assert stage.routes.weights == [75, 25]
+    stage.world.hide(other)
+    stage.core.settle()
+    assert (stage.weight, stage.said()) == (weight, ("False", Reason.CANARY_PODS_NOT_READY))
+    assert stage.routes.weights == [100 - weight, weight]
 
 
 @pytest.mark.parametrize(

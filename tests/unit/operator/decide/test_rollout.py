@@ -10,7 +10,7 @@ import pytest
 from builders import EARLIER, GIB, NOW, make_cache
 from modelcache_api.limits import MAX_MESSAGE_LENGTH
 from modelcache_api.names import Reason
-from modelcache_api.v1alpha1.rollout import CanarySpec, RolloutSpec, RolloutStatus
+from modelcache_api.v1alpha1.rollout import CanarySpec, HttpRouteRef, RolloutSpec, RolloutStatus
 from modelcache_operator.decide.rollout import (
     Ages,
     CanaryCopies,
@@ -28,6 +28,7 @@ GONE = CanaryCopies(2, 0, GIB)
 SHORT = CanaryCopies(2, 0, GIB, shortage=Shortage(Reason.CANARY_DOES_NOT_FIT, "3 are not 2"))
 BROKEN = CanaryCopies(2, 1, GIB, trouble=Trouble(Reason.DAMAGED, "bits fell over"))
 HOUR = 3600.0
+REF = HttpRouteRef(name="embed", stable_service="embed-stable", canary_service="embed-canary")
 
 
 def spec(weight=50, min_ready=1, **policy):
@@ -189,6 +190,27 @@ def test_a_rollback_is_for_good_until_the_canary_is_changed(failed):
     assert decide_rollout(gone, NOW).reason is verdict.reason
     changed = replace(later, spec=spec(51, on_failure="Rollback"))
     assert decide_rollout(changed, NOW).weight == 51
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "weight"),
+    [pytest.param("Hold", 50, id="held"), pytest.param("Rollback", 0, id="taken back")],
+)
+def test_behind_a_route_no_weight_goes_up_without_a_pod_and_its_loss_is_a_failure(
+    on_failure, weight
+):
+    routed = facts(spec=spec(http_route_ref=REF, on_failure=on_failure))
+    before = decide_rollout(routed, NOW)
+    assert (before.weight, before.reason) == (0, Reason.CANARY_PODS_NOT_READY)
+    assert "embed-canary: run at least one pod with the label modelcache.io/track: canary" in (
+        before.message
+    )
+    assert before.state.ended is None
+    there = replace(routed, pods=CanaryPods(1, 1))
+    assert decide_rollout(there, NOW).weight == 50
+    lost = decide_rollout(replace(routed, stored_weight=50), NOW)
+    assert (lost.weight, lost.reason) == (weight, Reason.CANARY_PODS_NOT_READY)
+    assert (lost.state.ended is not None) is (on_failure == "Rollback")
 
 
 def test_the_end_is_told_in_a_sentence_that_the_api_takes():
