@@ -96,11 +96,16 @@ class RoutePlan:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """Writes of one wish so far. `last_at` in seconds of a clock that never goes back."""
+    """Writes of one wish so far. `last_at` in seconds of a clock that never goes back.
+
+    `against` is the field manager whose weights the last one replaced: right after it, the route
+    itself names nobody but us.
+    """
 
     wish: RouteWish
     writes: int
     last_at: float
+    against: str | None = None
 
 
 def find_wish(cache: ModelCacheView | None) -> RouteWish | None:
@@ -156,9 +161,11 @@ def decide_route(route: RouteView, wish: RouteWish) -> RoutePlan:
     return RoutePlan(changes, RouteVerdict(Reason.ROUTE_WEIGHTS_SET, message, is_routed=True))
 
 
-def note_write(attempts: Attempts | None, wish: RouteWish, now: float) -> Attempts:
-    """The attempts after one more write."""
-    return Attempts(wish, _count(attempts, wish, now) + 1, now)
+def note_write(
+    attempts: Attempts | None, wish: RouteWish, now: float, against: str | None = None
+) -> Attempts:
+    """The attempts after one more write, over the weights of `against`."""
+    return Attempts(wish, _count(attempts, wish, now) + 1, now, against)
 
 
 def seconds_until_write(attempts: Attempts | None, wish: RouteWish, now: float) -> float:
@@ -183,8 +190,8 @@ def seconds_until_lasting(attempts: Attempts | None, wish: RouteWish, now: float
 
 def describe_undone(route: RouteView, wish: RouteWish, attempts: Attempts | None) -> RouteVerdict:
     """What is said while weights that were written are others again."""
-    who = f"{route.changed_by} has" if route.changed_by else "somebody has"
-    where = f"{who} set other weights in HTTPRoute {route.key.name}"
+    who = route.changed_by or (attempts.against if attempts else None) or "somebody"
+    where = f"{who} has set other weights in HTTPRoute {route.key.name}"
     if attempts is None or attempts.writes < _QUICK_WRITES:
         message = f"{where}: {wish.split} is written again in some seconds"
         return RouteVerdict(Reason.ROUTE_CHANGED, message)

@@ -98,7 +98,7 @@ class RouteReconciler:
                 return Routed(wish, describe_undone(route, wish, attempts), attempts), wait
             if (trouble := await routes.set_weights(route, plan.changes)) is not None:
                 return trouble
-            attempts = note_write(attempts, wish, now)
+            attempts = note_write(attempts, wish, now, route.changed_by)
         if plan.verdict.is_routed and (left := seconds_until_lasting(attempts, wish, now)):
             return Routed(wish, describe_undone(route, wish, attempts), attempts), left
         return Routed(wish, plan.verdict, attempts), None

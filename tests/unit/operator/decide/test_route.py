@@ -169,6 +169,9 @@ def test_who_undoes_it_is_named():
     assert verdict.reason is Reason.ROUTE_CONTESTED
     assert verdict.message.startswith("kustomize-controller has set other weights")
     assert "somebody" in describe_undone(read(PAIR), wish, attempts).message
+    # Right after our own write the route names nobody else.
+    attempts = note_write(attempts, wish, 2.0, "kustomize-controller")
+    assert describe_undone(read(PAIR), wish, attempts).message == verdict.message
 
 
 RULES = {"f:spec": {"f:rules": {}}}
