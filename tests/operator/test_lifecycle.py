@@ -17,7 +17,7 @@ async def test_a_version_is_resolved_placed_and_reported(stage):
     await stage.until_cached(copies="2/2")
     version = (await stage.version())["status"]
     assert version["files"] == 3
-    assert version["nodes"] == {"disk": 2, "host": 0}
+    assert version["nodes"] == {"disk": 2, "host": 0, "gpu": 0}
     cache = (await stage.cache())["status"]
     assert cache["tracks"][0]["nodeLabelKey"] == version["nodeLabelKey"]
     assert set(await stage.labels()) == await stage.holders()
@@ -169,6 +169,8 @@ async def test_C50_specs_are_never_touched_and_applying_again_changes_nothing(st
         "full": {
             "stable": {"modelVersion": "m1"},
             "tier": "Disk",
+            "priority": "Normal",
+            "retention": "Cached",
             "placement": {
                 "copies": 2,
                 "minReady": 1,
