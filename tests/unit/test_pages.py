@@ -6,9 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 
+from modelcache_api.cures import CURES, NOTHING
+from modelcache_api.names import METRIC_PREFIX_AGENT, Reason
+from modelcache_cli.__main__ import app
+
 ROOT = Path(__file__).parents[2]
+SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 PAGES = sorted(
     [
         *ROOT.glob("*.md"),
@@ -44,9 +50,71 @@ def test_every_link_leads_to_a_file_and_a_heading(page):
         assert not heading or heading in find_anchors(target), f"{target}#{heading}"
 
 
-def test_every_page_is_reached_from_the_readme():
-    reached = {target for target, _ in find_links(ROOT / "README.md")}
+def list_nav(items: list) -> list[str]:
+    """Pages of the site's navigation, in its order."""
+    values = [value for item in items for value in item.values()]
+    return [page for v in values for page in (list_nav(v) if isinstance(v, list) else [v])]
+
+
+def test_every_page_is_reached_from_the_readme_over_the_index():
+    index = ROOT / "docs/index.md"
+    assert index in {target for target, _ in find_links(ROOT / "README.md")}
+    reached = {target for target, _ in find_links(index)} | {index}
     assert set(ROOT.glob("docs/*.md")) <= reached
+
+
+def test_the_site_shows_every_page_once():
+    pages = list_nav(SITE["nav"])
+    assert sorted(pages) == sorted(page.name for page in ROOT.glob("docs/*.md"))
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.name)
+def test_pages_of_the_site_link_to_each_other_alone(page):
+    for target, _ in find_links(page):
+        assert target.is_relative_to(ROOT / "docs"), target
+
+
+def test_troubleshooting_leads_to_every_reason_that_asks_for_something():
+    page = ROOT / "docs/troubleshooting.md"
+    words = re.findall(r"\[(\w+)\]\(reasons\.md#(\w+)\)", page.read_text())
+    assert all(word.lower() == anchor for word, anchor in words)
+    asking = {reason.value for reason in Reason if CURES[reason] != NOTHING}
+    told = {word for word, _ in words}
+    assert asking <= told <= set(Reason)
+
+
+def test_every_runbook_is_in_the_index_of_runbooks_and_says_how_it_is_seen():
+    _, *sections = (ROOT / "docs/runbooks.md").read_text().split("\n## ")
+    index, *books = sections
+    titles = [book.partition("\n")[0] for book in books]
+    assert re.findall(r"^\| \[([^\]]+)\]", index, re.MULTILINE) == titles
+    assert [
+        title for title, book in zip(titles, books, strict=True) if "**Seen by**" not in book
+    ] == ["Certificate near its end"]
+
+
+def test_every_metric_that_pages_name_exists():
+    sources = [
+        path.read_text()
+        for folder in ("operator/modelcache_operator", "agent/modelcache_agent")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    literals = {word for text in sources for word in re.findall(r'"([a-z_]+)"', text)}
+    agents = {f"{METRIC_PREFIX_AGENT}{word}" for word in literals}
+    agents |= {f"{METRIC_PREFIX_AGENT}fetch_{word}" for word in literals}
+    for page in ROOT.glob("docs/*.md"):
+        for name in re.findall(
+            r"\bmodelcache_(?:agent|cache|limit|node|operator|quota|version)_[a-z_]+",
+            page.read_text(),
+        ):
+            assert {name, name.removesuffix("_total")} & (literals | agents), f"{page.name}: {name}"
+
+
+def test_every_command_that_pages_name_exists():
+    names = set(typer.main.get_command(app).list_commands(None))
+    for page in [*ROOT.glob("docs/*.md"), ROOT / "README.md"]:
+        for name in re.findall(r"kubectl modelcache ([a-z-]+)", page.read_text()):
+            assert name in names, f"{page.name}: kubectl modelcache {name}"
 
 
 def test_the_tutorial_takes_every_definition_away():
