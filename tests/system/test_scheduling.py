@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from fakes.world import PREFIX, World
-from modelcache_testbed.demo.control_plane import build_pod
+from modelcache_testbed.demo.scene import build_pod
 
 pytestmark = pytest.mark.cluster
 
