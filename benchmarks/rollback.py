@@ -164,6 +164,10 @@ async def _roll_back(world: World, team: str, names: list[str]) -> list[float]:
         told = _Told()
         watching = asyncio.create_task(told.watch(kube))
         try:
+            # During a rollout no further node is taken.
+            await asyncio.to_thread(
+                world.wait_ready, team, "m", copies=NODES, seconds=DEADLINE_SECONDS
+            )
             await _patch(kube, team, _canary())
             await told.until(NODES)
             print(f"  {NODES} nodes: the canary is everywhere", flush=True)
