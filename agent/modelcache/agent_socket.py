@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from modelcache_api.device_layout import MAX_LAYOUT_BYTES
 from modelcache_api.names import SocketReason, VolumeState
@@ -38,6 +38,8 @@ from modelcache_api.volume_socket import (
     encode_request,
     parse_message,
 )
+
+Answer = TypeVar("Answer", IndexReady, DeviceReady)
 
 _MOST_ADDRESS_BYTES: Final = 107
 _READ_BYTES: Final = 65536
@@ -126,24 +128,15 @@ class AgentSocket:
         Raises:
             SocketProtocolError: the agent refuses; the connection stays.
         """
-        self._await_ready(time.monotonic() + _READY_SECONDS)
-        asked = self._send("index")
-        deadline = time.monotonic() + _ANSWER_SECONDS
-        while True:
-            message = self._await_message(deadline)
-            if isinstance(message, Refused) and message.id == asked:
-                raise SocketProtocolError(_reason(message), message.message, asked)
-            if isinstance(message, IndexReady) and message.id == asked and self._taken:
-                descriptor = self._taken.pop()
-                try:
-                    # Private, because older kernels refuse shared maps of sealed memory.
-                    return mmap.mmap(
-                        descriptor, message.size_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ
-                    )
-                except ValueError as error:
-                    raise OSError(str(error)) from error
-                finally:
-                    os.close(descriptor)
+        size_bytes = self._ask("index", IndexReady, _ANSWER_SECONDS).size_bytes
+        descriptor = self._taken.pop()
+        try:
+            # Private, because older kernels refuse shared maps of sealed memory.
+            return mmap.mmap(descriptor, size_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ)
+        except ValueError as error:
+            raise OSError(str(error)) from error
+        finally:
+            os.close(descriptor)
 
     def device(self) -> tuple[bytes, list[int]]:
         """The layout of the version in GPU memory, and its extents' descriptors.
@@ -153,29 +146,34 @@ class AgentSocket:
         Raises:
             SocketProtocolError: the agent refuses; the connection stays.
         """
-        self._await_ready(time.monotonic() + _READY_SECONDS)
-        asked = self._send("device")
-        deadline = time.monotonic() + _DEVICE_SECONDS
-        while True:
-            message = self._await_message(deadline)
-            if isinstance(message, Refused) and message.id == asked:
-                raise SocketProtocolError(_reason(message), message.message, asked)
-            if isinstance(message, DeviceReady) and message.id == asked and self._taken:
-                layout, *extents = self._taken
-                self._taken.clear()
-                try:
-                    return os.pread(layout, MAX_LAYOUT_BYTES + 1, 0), extents
-                except OSError:
-                    _close_all(extents)
-                    raise
-                finally:
-                    os.close(layout)
+        self._ask("device", DeviceReady, _DEVICE_SECONDS)
+        layout, *extents = self._taken
+        self._taken.clear()
+        try:
+            return os.pread(layout, MAX_LAYOUT_BYTES + 1, 0), extents
+        except OSError:
+            _close_all(extents)
+            raise
+        finally:
+            os.close(layout)
 
     def close(self) -> None:
         """End it."""
         _close_all(self._taken)
         _close_all(self._descriptors)
         self._line.close()
+
+    def _ask(self, kind: RequestType, answer: type[Answer], seconds: float) -> Answer:
+        """The answer to a request that is answered with descriptors, which are taken then."""
+        self._await_ready(time.monotonic() + _READY_SECONDS)
+        asked = self._send(kind)
+        deadline = time.monotonic() + seconds
+        while True:
+            message = self._await_message(deadline)
+            if isinstance(message, Refused) and message.id == asked:
+                raise SocketProtocolError(_reason(message), message.message, asked)
+            if isinstance(message, answer) and message.id == asked and self._taken:
+                return message
 
     def _await_ready(self, deadline: float) -> None:
         """The model's folder appears a moment before the agent says so."""
