@@ -101,7 +101,8 @@ def parse_default_quota(document: object) -> Limits:
         )
     amounts = document.get("hard") or {}
     if not isinstance(amounts, dict):
-        raise ValueError("hard: write disk, host and pinned with their bytes")  # noqa: TRY004
+        known = ", ".join(item.value for item in Item)
+        raise ValueError(f"hard: write {known} with their bytes")  # noqa: TRY004
     fields = {one.alias for one in ModelCacheQuotaSpec.model_fields.values()}
     if unknown := {*document} - fields | {*amounts} - {item.value for item in Item}:
         raise ValueError(f"a quota has no {min(map(str, unknown))}")

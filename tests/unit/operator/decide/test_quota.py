@@ -88,7 +88,7 @@ def test_of_several_quotas_the_strictest_of_each_holds():
         pytest.param([], "it is no quota", id="a list"),
         pytest.param({"hrad": {}}, "a quota has no hrad", id="a misspelt field"),
         pytest.param({"hard": {"disc": "1Gi"}}, "a quota has no disc", id="a misspelt item"),
-        pytest.param({"hard": 5}, "hard: write disk, host and pinned", id="a number"),
+        pytest.param({"hard": 5}, "hard: write disk, host, gpu, pinned with", id="a number"),
         pytest.param({"hard": {"disk": ["1Gi"]}}, "is not a quantity", id="a list of amounts"),
         pytest.param({1: 2, "hrad": {}}, "a quota has no 1", id="fields of several kinds"),
         pytest.param({"hard": {"disk": "lots"}}, "'lots' is not a quantity", id="no quantity"),
