@@ -28,6 +28,7 @@ from modelcache_agent.decide.volumes import (
     Wish,
     count_mounts,
     find_attached,
+    list_canary_pods,
     list_demands,
     make_volume_views,
     make_wishes,
@@ -321,6 +322,7 @@ class AgentLoop:
             agent_version=self._settings.agent_version,
             mounts=count_mounts(self._wishes),
             demands=list_demands(self._wishes),
+            canary_pods=list_canary_pods(self._wishes),
             peer=self._find_peer(),
             pressure=self._memory.pressure,
         )

@@ -158,7 +158,8 @@ class Condition(StrEnum):
     CANARY_RESIDENT = "CanaryResident"
     # The same: the weight is where it is to be, or on the way there.
     ROLLOUT_PROGRESSING = "RolloutProgressing"
-    # Of ModelCaches with rollout.httpRouteRef: the route splits by the weight in force.
+    # Of ModelCaches with rollout.httpRouteRef: the route splits by the weight in force. Unknown
+    # while the API server fails for it.
     TRAFFIC_ROUTED = "TrafficRouted"
 
 
@@ -350,6 +351,7 @@ class Reason(StrEnum):
     HOLD_ENDED = "HoldEnded"
     ROUTE_WEIGHTS_SET = "RouteWeightsSet"
     ROUTE_PENDING = "RoutePending"
+    ROUTE_UNKNOWN = "RouteUnknown"
     ROUTES_NOT_ENABLED = "RoutesNotEnabled"
     GATEWAY_API_MISSING = "GatewayApiMissing"
     ROUTE_NOT_FOUND = "RouteNotFound"

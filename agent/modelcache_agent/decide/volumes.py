@@ -19,7 +19,7 @@ from modelcache_agent.decide.hub_layout import HubLayout, make_hub_layout
 from modelcache_api.conditions import truncate
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_NAME_LENGTH
 from modelcache_api.names import VOLUME_MODEL_FOLDER, EntryState, Reason, Track, VolumeState
-from modelcache_api.v1alpha1.cache_node import CacheKey
+from modelcache_api.v1alpha1.cache_node import CacheKey, CanaryPod
 from modelcache_api.volume_progress import ShownVersion
 
 if TYPE_CHECKING:
@@ -149,6 +149,20 @@ def list_demands(wishes: Iterable[Wish]) -> tuple[CacheKey, ...]:
     pairs = {(wish.cache.namespace, wish.cache.name) for wish in wishes if wish.cache is not None}
     first = sorted(pairs)[:MAX_ENTRIES_PER_NODE]
     return tuple(CacheKey(namespace=namespace, name=name) for namespace, name in first)
+
+
+def list_canary_pods(wishes: Iterable[Wish]) -> tuple[CanaryPod, ...]:
+    """Pods whose volumes asked for a canary, each with the version that it shows, sorted.
+
+    As many as a node may tell of.
+    """
+    shown = {
+        (wish.volume.key.partition("/")[0], wish.volume.bound_uid)
+        for wish in wishes
+        if _is_canary(wish.volume) and wish.volume.is_filled and wish.volume.bound_uid
+    }
+    first = sorted(shown)[:MAX_ENTRIES_PER_NODE]
+    return tuple(CanaryPod(uid=pod, version=version) for pod, version in first)
 
 
 def make_volume_views(
