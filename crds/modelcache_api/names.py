@@ -264,6 +264,8 @@ class SocketReason(StrEnum):
     UNSUPPORTED_VERSION = "UnsupportedVersion"
     TOO_SLOW = "TooSlow"
     TOO_MANY_CONNECTIONS = "TooManyConnections"
+    TOO_MANY_REQUESTS = "TooManyRequests"
+    CONTROL_ONLY = "ControlOnly"
     NOT_COMPLETE = "NotComplete"
     INDEX_TOO_LARGE = "IndexTooLarge"
     NOT_ON_DEVICE = "NotOnDevice"

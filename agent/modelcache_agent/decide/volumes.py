@@ -172,14 +172,22 @@ def make_volume_views(
     flights: Iterable[Flight],
     *,
     is_unlabelled: bool = False,
+    is_pressed: bool = False,
 ) -> tuple[VolumeView, ...]:
     """The state of each volume. Without a spec nothing can be said of those that show nothing.
 
-    `is_unlabelled`: the Node is known to carry no label but those that are wanted.
+    `is_unlabelled`: the Node is known to carry no label but those that are wanted. `is_pressed`:
+    the disk is under pressure.
     """
     entries = {entry.uid: entry for entry in spec.entries} if spec is not None else {}
     refs = {(ref.namespace, ref.name): ref for ref in spec.caches} if spec is not None else {}
-    facts = NodeFacts(entries, {view.uid: view for view in views}, is_unlabelled, spec is not None)
+    facts = NodeFacts(
+        entries,
+        {view.uid: view for view in views},
+        is_unlabelled,
+        is_list_known=spec is not None,
+        needs_room=is_pressed or any(v.reason is Reason.INSUFFICIENT_SPACE for v in views),
+    )
     flights_by_uid = {flight.uid: flight for flight in flights}
     return tuple(
         _show_others(
