@@ -75,9 +75,7 @@ class AgentSocket:
         try:
             with _address(path) as address:
                 self._line.connect(address)
-            # Who is refused is hung up on at once; the reason waits to be read.
-            with contextlib.suppress(BrokenPipeError):
-                self._line.sendall(encode_hello(is_control=is_control))
+            self._say(encode_hello(is_control=is_control))
         except BaseException:
             self.close()
             raise
@@ -188,8 +186,13 @@ class AgentSocket:
 
     def _send(self, kind: RequestType, holder: Holder | None = None) -> int:
         self._next_id += 1
-        self._line.sendall(encode_request(Request(kind, self._next_id, holder)))
+        self._say(encode_request(Request(kind, self._next_id, holder)))
         return self._next_id
+
+    def _say(self, message: bytes) -> None:
+        """Who is refused is hung up on at once; the reason waits to be read."""
+        with contextlib.suppress(BrokenPipeError):
+            self._line.sendall(message)
 
     def _await_message(self, deadline: float) -> Message:
         while (message := self._take()) is None:

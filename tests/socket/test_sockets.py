@@ -152,11 +152,12 @@ def test_beyond_them_there_is_room_for_control_which_holds_nothing_and_that_is_b
 
 
 def test_who_says_nothing_beyond_them_keeps_its_place_for_a_moment_only(bench, monkeypatch):
-    monkeypatch.setattr(connection, "HELLO_SECONDS", 0.2)
     folder = bench.add()
     readers = [Client(folder).greet() for _ in range(socket_rules.MOST_CONNECTIONS_OF_A_POD)]
-    silent = [Client(folder) for _ in range(socket_rules.MOST_CONTROLS_OF_A_POD)]
-    assert {client.last_words().reason for client in silent} == {"TooSlow"}
+    with monkeypatch.context() as quick:
+        quick.setattr(connection, "HELLO_SECONDS", 0.2)
+        silent = [Client(folder) for _ in range(socket_rules.MOST_CONTROLS_OF_A_POD)]
+        assert {client.last_words().reason for client in silent} == {"TooSlow"}
     wait_until(lambda: bench.counters.connections == len(readers), seconds=10, what="their end")
     Client(folder).greet(is_control=True)
 

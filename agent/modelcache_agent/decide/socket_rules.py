@@ -9,7 +9,8 @@ MOST_CONNECTIONS_OF_A_POD: Final = 16
 MOST_CONNECTIONS: Final = 512
 MOST_CONTROLS_OF_A_POD: Final = 4
 """Connections for control alone, beside the others: a pod that has all of those can be drained."""
-MOST_CONTROLS: Final = 64
+MOST_CONTROLS: Final = 256
+"""All pods of a node are drained at once when it is: a kubelet runs 110, rarely up to 250."""
 HELLO_SECONDS: Final = 5.0
 """For the first message after a connection."""
 MESSAGE_SECONDS: Final = 5.0

@@ -14,6 +14,7 @@ from modelcache_kube import (
     HTTP_ROUTES,
     Change,
     Conflict,
+    Expired,
     Forbidden,
     Invalid,
     KubeClient,
@@ -86,13 +87,16 @@ async def watch_routes(
     """Tell of every route whose spec has changed, and of all at each new beginning. For ever.
 
     All are told of after each failure, too: any may have changed unseen, or cannot be read any
-    more. While no HTTPRoutes are served it asks now and then.
+    more. What is too old for the API server is only listed anew. While no HTTPRoutes are served it
+    asks now and then.
     """
     known: dict[ObjectKey, tuple[str, int]] = {}
     is_missing = has_listed = False
 
     def tell(error: KubeError) -> None:
         nonlocal is_missing
+        if isinstance(error, Expired):
+            return
         if not isinstance(error, NotFound):
             _log.warning("cannot watch HTTPRoutes: %s", error)
             on_any()

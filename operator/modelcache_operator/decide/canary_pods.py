@@ -45,7 +45,7 @@ class CanaryPods:
         cold = f", {self.cold} are being warmed up" if self.cold else ""
         others = (
             f", and {self.others} of these show another version, or none that an agent knows of: "
-            "restart them"
+            "restart them, unless their node's agent is still to be upgraded"
             if self.others
             else ""
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from modelcache_api.names import EntryState
+from modelcache_api.names import EntryState, Reason
 from modelcache_operator.decide.canary import CanaryPlan
 from modelcache_operator.decide.eligibility import Demand
 from modelcache_operator.decide.node_book import NodeBook
@@ -85,6 +85,9 @@ def limit_canary(
 
 
 def _is_whole(version: Uid, book: NodeBook) -> bool:
-    """Nothing is read from the source for it any more; after a restart it may be hashed again."""
+    """It was whole: after a restart it may be hashed again, and what is damaged is repaired."""
     entry = book.reported.get(version)
-    return entry is not None and entry.state in {EntryState.CACHED, EntryState.VERIFYING}
+    if entry is None:
+        return False
+    is_here = entry.state in {EntryState.CACHED, EntryState.VERIFYING}
+    return is_here or entry.reason == Reason.DAMAGED

@@ -265,7 +265,8 @@ def _back(weight: int, message: str) -> str:
 
 def _find_failure(facts: RolloutFacts) -> Trouble | None:
     copies, pods = facts.copies, facts.pods
-    if copies.trouble is not None:
+    # A quota that was lowered takes nothing from the copies that are there.
+    if copies.trouble is not None and copies.trouble.reason is not Reason.QUOTA_EXCEEDED:
         return copies.trouble
     if copies.ready == 0:
         return Trouble(Reason.CANARY_LOADING, "no verified copy of the canary is left")

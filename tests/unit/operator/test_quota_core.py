@@ -196,6 +196,10 @@ def test_a_canary_on_its_way_is_given_up_with_the_quota_and_what_is_whole_stays(
     world.show(make_quota(disk="2Gi", generation=3))
     look(core)
     assert set(entries(world, "uid-m2")) == {whole}, "an agent that has begun anew hashes it again"
+    world.states[whole, "uid-m2"] = EntryState.PENDING
+    world.reasons[whole, "uid-m2"] = Reason.DAMAGED
+    look(core)
+    assert set(entries(world, "uid-m2")) == {whole}, "it is repaired in its place"
     world.show(make_quota(disk="4Gi", generation=4))
     world.states.clear()
     look(core)

@@ -74,7 +74,7 @@ def test_a_pod_of_another_version_is_told_with_what_to_do():
     assert reason is Reason.CANARY_PODS_NOT_READY
     assert message == (
         "1 of 1 pods of the canary are Ready, and 1 of these show another version, or none that an "
-        "agent knows of: restart them"
+        "agent knows of: restart them, unless their node's agent is still to be upgraded"
     )
 
 

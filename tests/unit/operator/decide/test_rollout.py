@@ -240,6 +240,14 @@ def test_behind_a_route_no_weight_goes_up_without_a_pod_and_its_loss_is_a_failur
     assert (lost.state.ended is not None) is (on_failure == "Rollback")
 
 
+def test_a_quota_that_was_lowered_ends_no_rollout_and_takes_no_weight_but_stops_the_next_step():
+    stopped = replace(BROKEN, trouble=Trouble(Reason.QUOTA_EXCEEDED, "not fetched"))
+    stepwise = spec(steps=(25, 50), on_failure="Rollback")
+    verdict = decide_rollout(facts(spec=stepwise, stored_weight=25, copies=stopped), NOW)
+    assert (verdict.weight, verdict.reason) == (25, Reason.QUOTA_EXCEEDED)
+    assert verdict.state.ended is None
+
+
 def test_the_end_is_told_in_a_sentence_that_the_api_takes():
     failed = replace(BROKEN, trouble=Trouble(Reason.DAMAGED, "x" * MAX_MESSAGE_LENGTH))
     made = decide_rollout(facts(spec=ROLLBACK, stored_weight=5, copies=failed), NOW)
