@@ -157,27 +157,6 @@ class Assignments:
         """The ModelCaches that have a version on one node."""
         return frozenset(self._by_node.get(node, _NOTHING))
 
-    def tiers_on(self, node: NodeName) -> dict[Uid, Tier]:
-        """The fastest tier that any ModelCache wants each version of the node in."""
-        tiers: dict[Uid, Tier] = {}
-        for cache in self._by_node.get(node, _NOTHING):
-            placed = self._by_cache[cache]
-            tier = placed.tier_on(node)
-            for version in placed.versions_on(node):
-                before = tiers.get(version, Tier.DISK)
-                tiers[version] = max(before, tier, key=lambda one: one.speed)
-        return tiers
-
-    def priorities_on(self, node: NodeName) -> dict[Uid, Priority]:
-        """The highest priority of any ModelCache that wants each version of the node."""
-        found: dict[Uid, Priority] = {}
-        for cache in self._by_node.get(node, _NOTHING):
-            placed = self._by_cache[cache]
-            for version in placed.versions_on(node):
-                before = found.get(version, Priority.LOW)
-                found[version] = max(before, placed.priority, key=lambda one: one.rank)
-        return found
-
     def placed_on(self, node: NodeName) -> frozenset[ObjectKey]:
         """Those of them whose stable version is placed there."""
         return frozenset(key for key in self.on(node) if node in self._by_cache[key].nodes)

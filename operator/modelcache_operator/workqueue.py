@@ -139,6 +139,9 @@ class WorkQueue:
                 if key in waiting.dirty:
                     waiting.dirty.discard(key)
                     self._make_ready(key)
+            # A step that finds nothing to write never waits: a thousand of them in a row would
+            # keep the renewal of the Lease, grants and health checks waiting.
+            await asyncio.sleep(0)
 
     async def _step(self, handler: Handler, key: Key) -> None:
         """One run. Nothing that it raises ends the worker; the key is tried again later."""

@@ -211,6 +211,25 @@ class TestParsing:
         assert view.status.tiers[0].name == "Disk"
         assert [entry.uid for entry in view.status.entries] == ["v1"]
 
+    def test_what_nodes_are_told_and_say_alike_is_in_memory_once(self):
+        told = {"uid": "v1", "sourceDigest": "sha256:" + "a" * 64, "sizeBytes": 1}
+        ref = {"namespace": "search", "name": "c1", "stableUid": "v1"}
+
+        def view(name: str, **more: object):
+            raw = {
+                "metadata": {"name": name, "uid": f"cn-{name}"},
+                "spec": {"nodeUid": f"uid-{name}", "entries": [told | more], "caches": [ref]},
+                "status": {"entries": [CACHED]},
+            }
+            return parse_object(ObservedKind.CACHE_NODES, raw).view
+
+        one, two, third = view("n1"), view("n2"), view("n3", evictable=True)
+        assert one.spec.entries[0] is two.spec.entries[0]
+        assert one.spec.caches[0] is two.spec.caches[0]
+        assert one.status.entries[0] is two.status.entries[0]
+        assert third.spec.entries[0].evictable
+        assert not one.spec.entries[0].evictable
+
     def test_an_agents_lease(self):
         raw = {
             "metadata": {

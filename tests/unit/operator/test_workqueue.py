@@ -187,3 +187,24 @@ async def test_keys_added_before_it_runs_are_not_lost():
     await asyncio.sleep(10)
     assert handler.runs == [(0, "a"), (2, "b")]
     task.cancel()
+
+
+async def test_keys_that_wait_for_nothing_let_others_run_in_between():
+    """A look at a thousand objects where nothing differs must not cost the leader its Lease."""
+    turns = []
+
+    async def handler(key):
+        turns.append(key.name)
+        return Requeue()
+
+    async def renew():
+        for _ in range(20):
+            turns.append("renewal")
+            await asyncio.sleep(0)
+
+    async with running(handler, workers=1) as queue:
+        for number in range(4):
+            queue.add(node_key(NodeName(f"n{number}")))
+        await renew()
+    first, last = turns.index("n0"), turns.index("n3")
+    assert turns[first:last].count("renewal") >= 3
