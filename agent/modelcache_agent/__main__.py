@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Start, run until SIGTERM or SIGINT, drain."""
     try:
         config = parse_config(sys.argv[1:] if arguments is None else arguments, os.environ)
-        set_up_logging(config.log_level)
+        set_up_logging(config.log_level, node=config.node_name)
         return _start(config)
     except (ConfigError, IdentityError, StoreError) as error:
         print(f"modelcache-agent: {error}", file=sys.stderr)  # noqa: T201 - logging may not be set up

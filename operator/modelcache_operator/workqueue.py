@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from modelcache_api.log_fields import about
 from modelcache_kube import ApiUnavailable, KubeError
 from modelcache_operator.keys import Key
 from modelcache_operator.ports.telling import QueueObserver
@@ -133,7 +135,8 @@ class WorkQueue:
             waiting.ready_set.discard(key)
             waiting.active.add(key)
             try:
-                await self._step(handler, key)
+                with about(object=str(key), trace=secrets.token_hex(16)):
+                    await self._step(handler, key)
             finally:
                 waiting.active.discard(key)
                 if key in waiting.dirty:

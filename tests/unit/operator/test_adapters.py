@@ -14,6 +14,7 @@ from builders import (
     make_node,
     make_version,
 )
+from modelcache_api.log_fields import about
 from modelcache_api.names import Condition
 from modelcache_api.v1alpha1.model_cache import CopiesStatus, ModelCacheStatus
 from modelcache_api.v1alpha1.rollout import HeldVersion, TrafficStatus
@@ -417,6 +418,11 @@ class TestLogs:
     def test_a_record_is_one_line_without_control_characters(self):
         line = _OneLine("%(message)s").format(self.record("a\nb\x1b[31m"))
         assert line == "a\\x0ab\\x1b[31m"
+
+    def test_a_record_tells_what_it_is_about(self):
+        with about(object="node:n1", trace="t"):
+            line = _OneLine("%(message)s").format(self.record("again in 2 s"))
+        assert line == "again in 2 s object=node:n1 trace=t"
 
     def test_kopfs_tracebacks_are_left_out_and_ours_are_kept(self):
         try:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from modelcache_api.log_fields import add_fields
 from modelcache_kube import ApiUnavailable
 from modelcache_operator.decide.world import NodeName
 from modelcache_operator.keys import node_key
@@ -208,3 +209,19 @@ async def test_keys_that_wait_for_nothing_let_others_run_in_between():
         await renew()
     first, last = turns.index("n0"), turns.index("n3")
     assert turns[first:last].count("renewal") >= 3
+
+
+async def test_lines_of_a_step_tell_its_object_and_a_trace_of_its_own():
+    lines = []
+
+    async def handler(_key):
+        lines.append(add_fields("x"))
+        return Requeue()
+
+    async with running(handler, workers=1) as queue:
+        queue.add(A)
+        await asyncio.sleep(1)
+        queue.add(A)
+        await asyncio.sleep(1)
+    assert all(line.startswith("x object=node:a trace=") for line in lines)
+    assert len(set(lines)) == 2
