@@ -25,7 +25,6 @@ from modelcache_operator.grants_server import GrantsServer, ServerSettings
 from modelcache_operator.peer_credentials import PeerCredentials
 from modelcache_operator.ports.authority import Authority
 
-
 BODY = b'{"entries": [{"uid": "u"}]}'
 
 
