@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Start, run until SIGTERM or SIGINT, drain."""
     try:
         config = parse_config(sys.argv[1:] if arguments is None else arguments, os.environ)
-        set_up_logging(config.log_level, node=config.node_name)
+        set_up_logging(config.log_level)
         return _start(config)
     except (ConfigError, IdentityError, StoreError) as error:
         print(f"modelcache-agent: {error}", file=sys.stderr)  # noqa: T201 - logging may not be set up
@@ -50,6 +50,7 @@ def _start(config: Config) -> int:
     # Users of every pod walk through the folders made here.
     os.umask(0o022)
     identity = find_identity(config.node_name, config.node_uid, config.grant_token_file)
+    set_up_logging(config.log_level, node=identity.name)
     capacity, marks, opened = _open(config, identity)
     try:
         held = tuple(opened.store.catalog)
