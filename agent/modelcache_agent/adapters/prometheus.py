@@ -9,6 +9,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from modelcache_agent.adapters.measures import Measures
 from modelcache_agent.decide.actions import EntryView
 from modelcache_agent.decide.charges import Charges
 from modelcache_agent.decide.gpu.world import GpuView
@@ -29,7 +30,7 @@ _FETCH_COUNTERS: Final = (
 )
 
 
-class PrometheusMetrics:
+class PrometheusMetrics(Measures):
     """The port, and the collector of its own registry.
 
     Labels are fixed words, but for namespaces and servers of versions that are wanted here.
@@ -42,8 +43,12 @@ class PrometheusMetrics:
         peer_answers: Callable[[], Mapping[str, int]] = dict,
         peer_sent_bytes: Callable[[], int] = int,
         sockets: Callable[[], SocketCounters] = SocketCounters,
+        certificate_expires_at: Callable[[], float | None] = lambda: None,
     ) -> None:
+        self._registry = CollectorRegistry()
+        super().__init__(self._registry)
         self._sockets = sockets
+        self._certificate_expires_at = certificate_expires_at
         self._fetch_counters = fetch_counters
         self._keep_egress = keep_egress
         self._peer_answers = peer_answers
@@ -58,11 +63,9 @@ class PrometheusMetrics:
         self._is_pressed = False
         self._failures: Counter[str] = Counter()
         self._writes: Counter[tuple[str, ...]] = Counter()
-        self._evictions = 0
         self._scrubbed_bytes = 0
         self._damaged_pieces = 0
         self._errors = 0
-        self._registry = CollectorRegistry()
         self._registry.register(self)
 
     def observe(
@@ -94,10 +97,6 @@ class PrometheusMetrics:
     def count_failure(self, reason: Reason) -> None:
         """A transfer or proposal failed."""
         self._failures[reason] += 1
-
-    def count_eviction(self) -> None:
-        """A content was evicted for a newcomer."""
-        self._evictions += 1
 
     def count_scrubbed(self, size_bytes: int) -> None:
         """Bytes of published files were read again."""
@@ -138,7 +137,19 @@ class PrometheusMetrics:
         labels = _gauge("node_labels", "Labels of ours on the Node.")
         labels.add_metric([], self._labels)
         yield labels
+        yield from self._collect_certificate()
         yield from self._collect_counters()
+
+    def _collect_certificate(self) -> Iterator[Metric]:
+        expires_at = self._certificate_expires_at()
+        if expires_at is None:
+            return
+        expiry = _gauge(
+            "certificate_expiry_timestamp_seconds",
+            "When the certificate that is shown to other nodes ends, in Unix seconds.",
+        )
+        expiry.add_metric([], expires_at)
+        yield expiry
 
     def _collect_disk(self) -> Iterator[Metric]:
         if self._ledger is None:
@@ -205,7 +216,6 @@ class PrometheusMetrics:
         yield usable
 
     def _collect_counters(self) -> Iterator[Metric]:
-        yield _total("evictions", "Contents evicted for newcomers.", self._evictions)
         yield _total("scrubbed_bytes", "Bytes of files that were read again.", self._scrubbed_bytes)
         yield _total(
             "damaged_pieces", "Pieces of files found damaged on the disk.", self._damaged_pieces
