@@ -45,8 +45,8 @@ class PrometheusMetrics(Measures):
         sockets: Callable[[], SocketCounters] = SocketCounters,
         certificate_expires_at: Callable[[], float | None] = lambda: None,
     ) -> None:
-        self._registry = CollectorRegistry()
-        super().__init__(self._registry)
+        self.registry = CollectorRegistry()
+        super().__init__(self.registry)
         self._sockets = sockets
         self._certificate_expires_at = certificate_expires_at
         self._fetch_counters = fetch_counters
@@ -66,7 +66,7 @@ class PrometheusMetrics(Measures):
         self._scrubbed_bytes = 0
         self._damaged_pieces = 0
         self._errors = 0
-        self._registry.register(self)
+        self.registry.register(self)
 
     def observe(
         self, views: tuple[EntryView, ...], ledger: Ledger, free_bytes: int, labels: int
@@ -116,7 +116,7 @@ class PrometheusMetrics(Measures):
 
     def render(self) -> bytes:
         """The text exposition format."""
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)
 
     def collect(self) -> Iterator[Metric]:
         """All series of this moment."""
