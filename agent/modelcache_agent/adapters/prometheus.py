@@ -211,6 +211,13 @@ class PrometheusMetrics(Measures):
         ):
             card.add_metric([kind], size)
         yield card
+        pieces = _gauge(
+            "gpu_fragmentation_ratio",
+            "Share of free GPU memory outside of its largest piece; none where cards map pages.",
+        )
+        if gpu.budget.fragmentation is not None:
+            pieces.add_metric([], gpu.budget.fragmentation)
+        yield pieces
         usable = _gauge("gpu_available", "1 while the card, or what emulates it, can be used.")
         usable.add_metric([], int(gpu.why_off is None))
         yield usable

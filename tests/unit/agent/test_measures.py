@@ -9,6 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from builders import make_entry_spec
 from modelcache_agent.adapters.prometheus import PrometheusMetrics
+from modelcache_agent.decide.gpu.capacity import Budget
+from modelcache_agent.decide.gpu.world import GpuView
 from modelcache_agent.decide.history import NO_HISTORY, LoadCost
 from modelcache_agent.decide.measures import Attach, EvictionCause, LoadSource, judge_attach
 from modelcache_agent.fetch import FetchCounters
@@ -121,6 +123,16 @@ def test_C44_all_of_it_is_a_bounded_number_of_series():
         for asked_at in (99, 101):
             metrics.count_attach(judge(asked_at=asked_at, wanted=Tier.GPU, held_in=held_in))
     assert len(scrape(metrics)) < 400
+
+
+def test_fragmentation_is_told_of_slabs_alone():
+    metrics = PrometheusMetrics(FetchCounters)
+    name = ("modelcache_agent_gpu_fragmentation_ratio", ())
+    budget = Budget(10, 10, 0, is_shared_with_host=False, why="")
+    metrics.observe_gpu(GpuView(budget=budget))
+    assert name not in scrape(metrics)
+    metrics.observe_gpu(GpuView(budget=replace(budget, fragmentation=0.25)))
+    assert scrape(metrics)[name] == 0.25
 
 
 def test_the_first_eviction_is_a_step_from_zero():
