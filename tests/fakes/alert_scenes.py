@@ -65,6 +65,18 @@ def _rollout(reason: str) -> dict[str, str]:
     }
 
 
+def _said(kind: str, reason: str) -> dict[str, str]:
+    return {f'modelcache_{kind}_reason{{{_CACHE}, reason="{reason}"}}': steady(1)}
+
+
+def _cache_ready(value: float) -> dict[str, str]:
+    return {f"modelcache_cache_ready{{{_CACHE}}}": steady(value)}
+
+
+def _source(reason: str) -> dict[str, str]:
+    return {f'modelcache_version_source{{{_CACHE}, reason="{reason}"}}': steady(1)}
+
+
 def _deadline(at: float) -> dict[str, str]:
     return {f"modelcache_cache_canary_deadline_timestamp_seconds{{{_CACHE}}}": steady(at)}
 
@@ -144,6 +156,20 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
             quiet={f"modelcache_cache_quota_exceeded{{{_CACHE}}}": steady(0)},
         ),
     ),
+    "ModelCacheNotReady": (
+        Scene(
+            fires=_said("cache", "NoEligibleNode") | _cache_ready(0),
+            quiet=_said("cache", "Downloading") | _cache_ready(0),
+        ),
+        Scene(
+            fires=_said("cache", "NeverFits") | _cache_ready(0),
+            quiet=_said("cache", "Degraded") | _cache_ready(1),
+        ),
+    ),
+    "ModelCacheVersionNotReady": (
+        Scene(fires=_said("version", "AuthFailed"), quiet=_said("version", "Resolved")),
+    ),
+    "ModelCacheSourceChanged": (Scene(fires=_source("SourceGone"), quiet=_source("Resolved")),),
     "ModelCacheCertificateNearExpiry": (
         Scene(fires=_certificates(_DAY, *_SOUND[1:]), quiet=_certificates(*_SOUND)),
         Scene(fires=_certificates(_SOUND[0], 20 * _DAY, _SOUND[2]), quiet=_certificates(*_SOUND)),

@@ -154,19 +154,24 @@ class _ObjectCollector(Collector):
         ready = GaugeMetricFamily(
             named.CACHE_READY, "1 if the ModelCache is Ready.", labels=["namespace", "name"]
         )
+        said = GaugeMetricFamily(
+            named.CACHE_REASON,
+            "1 for why the ModelCache is Ready or not.",
+            labels=["namespace", "name", "reason"],
+        )
         copies = GaugeMetricFamily(
             named.CACHE_COPIES, "Copies by state.", labels=["namespace", "name", "state"]
         )
         for cache in self._world.model_caches():
             labels = [cache.key.namespace, cache.key.name]
             ready.add_metric(labels, _truth(cache.status.conditions))
+            _add_reason(said, labels, cache.status.conditions)
             counts = cache.status.copies
             if counts is not None:
                 copies.add_metric([*labels, "wanted"], counts.wanted)
                 copies.add_metric([*labels, "ready"], counts.ready)
                 copies.add_metric([*labels, "failed"], counts.failed)
-        yield ready
-        yield copies
+        yield from (ready, said, copies)
 
     def _rollouts(self) -> Iterator[Metric]:
         labels = ["namespace", "name"]
@@ -232,6 +237,11 @@ class _ObjectCollector(Collector):
         ready = GaugeMetricFamily(
             named.VERSION_READY, "1 if the ModelVersion is resolved.", labels=["namespace", "name"]
         )
+        said = GaugeMetricFamily(
+            named.VERSION_REASON,
+            "1 for why the ModelVersion is Ready or not.",
+            labels=["namespace", "name", "reason"],
+        )
         source = GaugeMetricFamily(
             named.VERSION_SOURCE,
             "1 for what the ModelVersion's source was found to be: Resolved, SourceChanged, ...",
@@ -240,11 +250,11 @@ class _ObjectCollector(Collector):
         for version in self._world.model_versions():
             labels = [version.key.namespace, version.key.name]
             ready.add_metric(labels, _truth(version.status.conditions))
+            _add_reason(said, labels, version.status.conditions)
             found = find_condition(version.status.conditions, Condition.SOURCE_CURRENT)
             if found is not None:
                 source.add_metric([*labels, found.reason], 1.0)
-        yield ready
-        yield source
+        yield from (ready, said, source)
 
     def _nodes(self) -> Metric:
         ready = GaugeMetricFamily(named.NODE_READY, "1 if the agent is alive.", labels=["node"])
@@ -320,6 +330,13 @@ class _CertificateCollector(Collector):
         for what, ends in self._list_expiries().items():
             expiry.add_metric([what], ends.timestamp())
         yield expiry
+
+
+def _add_reason(
+    family: GaugeMetricFamily, labels: Sequence[str], conditions: Sequence[ConditionStatus]
+) -> None:
+    if (ready := find_condition(conditions)) is not None:
+        family.add_metric([*labels, ready.reason], 1.0)
 
 
 def _truth(conditions: Sequence[ConditionStatus]) -> float:

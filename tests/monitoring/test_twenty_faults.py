@@ -1,4 +1,4 @@
-"""Each of twenty faults leads to one reason, one Event and one metric; `why` names it and its cure.
+"""Each of twenty faults leads to one reason, Event, metric and alert; `why` names it and its cure.
 
 The leader's core on a cluster in memory: what is injected is what sources, agents, kubelets and
 users do.
@@ -6,12 +6,16 @@ users do.
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
+import yaml
 
 from builders import GIB, digest
+from fakes.alert_scenes import MINUTES
 from fakes.memory_core import MemoryCore, MemoryWorld
 from modelcache_api.cures import CURES
 from modelcache_api.names import EntryState, Reason
@@ -21,6 +25,11 @@ from modelcache_operator.adapters.metrics import OperatorMetrics
 from modelcache_operator.decide.world import NodeName, ObjectKey
 from modelcache_operator.keys import version_key
 from modelcache_operator.ports.sources import SourceError
+from modelcache_testbed.programs import promtool
+
+ALERTS = (
+    Path(__file__).parents[2] / "charts" / "modelcache" / "files" / "monitoring" / "alerts.yaml"
+)
 
 C1, M1 = ObjectKey("search", "c1"), ObjectKey("search", "m1")
 DAY = 86400.0
@@ -29,8 +38,6 @@ VERSION, CACHE, NODE = TargetKind.VERSION, TargetKind.CACHE, TargetKind.NODE
 _KINDS = {VERSION: "ModelVersion", CACHE: "ModelCache", NODE: "CacheNode"}
 _OF_M1 = 'name="m1",namespace="search"'
 _OF_C1 = 'name="c1",namespace="search"'
-NOT_RESOLVED = f"modelcache_version_ready{{{_OF_M1}}} 0.0"
-NOT_CACHED = f"modelcache_cache_ready{{{_OF_C1}}} 0.0"
 
 
 class Stage:
@@ -126,8 +133,9 @@ def _quota_is_too_small(stage: Stage) -> None:
 
 
 def _no_agent_runs(stage: Stage) -> None:
-    stage.world.leases.clear()
-    stage.wait(900, step=10)
+    for number in range(3):
+        stage.world.remove_node(f"n{number}")
+        stage.world.add_node(f"bare-{number}", agent=False)
     stage.run()
 
 
@@ -165,20 +173,29 @@ class Fault:
     target: Target
     reason: Reason
     metric: str
+    alert: str
 
 
 def _of_version(reason: Reason) -> Fault:
     name = f"the source answers {reason}"
-    return Fault(name, _refused(reason), Target(VERSION, "m1", "search"), reason, NOT_RESOLVED)
+    return _of_bytes(name, _refused(reason), reason)
 
 
-def _of_cache(name: str, inject: Callable[[Stage], None], reason: Reason, metric: str = NOT_CACHED):
-    return Fault(name, inject, Target(CACHE, "c1", "search"), reason, metric)
+def _of_bytes(name: str, inject: Callable[[Stage], None], reason: Reason) -> Fault:
+    metric = f'modelcache_version_reason{{{_OF_M1},reason="{reason}"}} 1.0'
+    target = Target(VERSION, "m1", "search")
+    return Fault(name, inject, target, reason, metric, "ModelCacheVersionNotReady")
+
+
+def _of_cache(name: str, inject: Callable[[Stage], None], reason: Reason) -> Fault:
+    metric = f'modelcache_cache_reason{{{_OF_C1},reason="{reason}"}} 1.0'
+    return Fault(name, inject, Target(CACHE, "c1", "search"), reason, metric, "ModelCacheNotReady")
 
 
 def _of_source(name: str, inject: Callable[[Stage], None], reason: Reason) -> Fault:
     metric = f'modelcache_version_source{{{_OF_M1},reason="{reason}"}} 1.0'
-    return Fault(name, inject, Target(VERSION, "m1", "search"), reason, metric)
+    target = Target(VERSION, "m1", "search")
+    return Fault(name, inject, target, reason, metric, "ModelCacheSourceChanged")
 
 
 FAULTS = (
@@ -192,21 +209,17 @@ FAULTS = (
     _of_version(Reason.CLOCK_SKEW),
     _of_source("other bytes lie at the source", _source_is_replaced, Reason.SOURCE_CHANGED),
     _of_source("the source is deleted", _source_vanishes, Reason.SOURCE_GONE),
-    Fault(
-        "the pin names other bytes",
-        _pin_contradicts,
-        Target(VERSION, "m1", "search"),
-        Reason.DIGEST_MISMATCH,
-        NOT_RESOLVED,
-    ),
+    _of_bytes("the pin names other bytes", _pin_contradicts, Reason.DIGEST_MISMATCH),
     _of_cache("no disk is large enough", _nodes_are_too_small, Reason.NEVER_FITS),
     _of_cache("the disks are full", _disks_are_full, Reason.INSUFFICIENT_SPACE),
     _of_cache("the selector matches nothing", _nothing_matches, Reason.NO_ELIGIBLE_NODE),
-    _of_cache(
+    Fault(
         "the quota is too small",
         _quota_is_too_small,
+        Target(CACHE, "c1", "search"),
         Reason.QUOTA_EXCEEDED,
         f"modelcache_cache_quota_exceeded{{{_OF_C1}}} 1.0",
+        "ModelCacheQuotaRefused",
     ),
     _of_cache("no agent runs", _no_agent_runs, Reason.AGENTS_NOT_RUNNING),
     _of_cache("the version's name is wrong", _name_is_wrong, Reason.MODEL_VERSION_NOT_FOUND),
@@ -217,12 +230,15 @@ FAULTS = (
         Target(NODE, "n0", None),
         Reason.NODE_LOST,
         'modelcache_node_ready{node="n0"} 0.0',
+        "ModelCacheAgentSilent",
     ),
-    _of_cache(
+    Fault(
         "the canary has no room",
         _canary_has_no_room,
+        Target(CACHE, "c1", "search"),
         Reason.CANARY_DOES_NOT_FIT,
         f'modelcache_cache_rollout{{{_OF_C1},reason="{Reason.CANARY_DOES_NOT_FIT}"}} 1.0',
+        "ModelCacheRolloutStuck",
     ),
 )
 
@@ -280,3 +296,36 @@ def test_where_nothing_is_wrong_no_warning_and_no_metric_says_so(kind):
     assert not [note for note in stage.world.events if note.is_warning]
     shown = set(metrics.render().decode().splitlines())
     assert shown.isdisjoint(fault.metric for fault in FAULTS)
+
+
+def test_each_fault_is_told_by_one_alert(tmp_path):
+    """Prometheus's own tool: all that the operator says in the fault, for an hour."""
+    tests = [_play(Stage(), fault) for fault in FAULTS]
+    document = {"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": tests}
+    file = tmp_path / "faults.yaml"
+    file.write_text(yaml.safe_dump(document, sort_keys=False))
+    command = [str(promtool()), "test", "rules", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _play(stage: Stage, fault: Fault) -> dict[str, object]:
+    metrics = OperatorMetrics(stage.world.cache, lambda: True)
+    fault.inject(stage)
+    stage.look()
+    rows = [row for row in metrics.render().decode().splitlines() if not row.startswith("#")]
+    series = [row.rpartition(" ") for row in rows if not row.startswith("modelcache_operator_r")]
+    return {
+        "name": fault.name,
+        "interval": "1m",
+        "input_series": [
+            {"series": name, "values": f"{float(value):.0f}x{MINUTES}"} for name, _, value in series
+        ],
+        "promql_expr_test": [
+            {
+                "expr": 'group by (alertname) (ALERTS{alertstate="firing"})',
+                "eval_time": f"{MINUTES}m",
+                "exp_samples": [{"labels": f'{{alertname="{fault.alert}"}}', "value": 1}],
+            }
+        ],
+    }
