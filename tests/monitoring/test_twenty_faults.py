@@ -157,7 +157,6 @@ def _canary_has_no_room(stage: Stage) -> None:
     stage.world.capacity = GIB + GIB // 2
     stage.run()
     stage.world.add_version("m2")
-    stage.look()
     cache = stage.world.cache.model_cache(C1)
     canary = CanarySpec(model_version="m2", weight=5)
     spec = cache.spec.model_copy(update={"canary": canary})
