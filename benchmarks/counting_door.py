@@ -39,7 +39,11 @@ class CountingDoor:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(self._upstream) as server:
+        with (
+            contextlib.suppress(OSError),  # nobody behind the door
+            client,
+            socket.create_connection(self._upstream) as server,
+        ):
             asking = threading.Thread(
                 target=_pass_on, args=(client, server, self._count_asked), daemon=True
             )

@@ -199,13 +199,12 @@ def _summarise(scene: Scene, idle: tuple[float, int]) -> Figure:
 
 def _own_seconds(span: Span) -> float:
     """Without the time that the phase itself waits."""
-    if span.name.endswith("nodes lost"):
-        return span.seconds - LOST_AFTER_SECONDS
-    if span.name == "API server away":
-        return span.seconds - AWAY_SECONDS
-    if span.name == "rolling restart":
-        return span.seconds - QUIET_SECONDS - -(-NODES // WAVE)
-    return span.seconds
+    waits = {
+        f"{LOST} nodes lost": LOST_AFTER_SECONDS,
+        "API server away": AWAY_SECONDS,
+        "rolling restart": QUIET_SECONDS + -(-NODES // WAVE),
+    }
+    return max(0.1, span.seconds - waits.get(span.name, 0.0))
 
 
 # --- questions ----------------------------------------------------------------------------------

@@ -35,6 +35,8 @@ POOLS = 4
 PREFIX = "cache.modelcache.io/"
 WRITES = frozenset({"create", "update", "patch", "delete"})
 DEADLINE_SECONDS = 900.0
+# All phases end within it.
+TOKEN_SECONDS = 4 * 3600
 OPERATOR = f"system:serviceaccount:{NAMESPACE}:{OPERATOR_ACCOUNT}"
 
 Question = Callable[[], Awaitable[str | None]]
@@ -77,7 +79,9 @@ def add_models(cluster: LocalCluster, store: Seaweed, count: int, copies: int) -
 @contextmanager
 def counting_door(cluster: LocalCluster, folder: Path) -> Iterator[tuple[CountingDoor, Path]]:
     """A door before the API server, and the operator's kubeconfig that leads through it."""
-    credentials = cluster.service_account_kubeconfig(NAMESPACE, OPERATOR_ACCOUNT, folder)
+    credentials = cluster.service_account_kubeconfig(
+        NAMESPACE, OPERATOR_ACCOUNT, folder, lifetime_seconds=TOKEN_SECONDS
+    )
     config = yaml.safe_load(credentials.kubeconfig.read_text())
     address = urlsplit(config["clusters"][0]["cluster"]["server"])
     with CountingDoor((str(address.hostname), int(address.port or 443))) as door:
