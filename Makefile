@@ -164,6 +164,12 @@ ATTACHES ?= 10000000
 nightly: setup ## What is too long for every change: ten million simulated attaches, time and memory.
 	@$(RUN) benchmarks/many_attaches.py $(ATTACHES)
 
+SOAK_MINUTES ?= 120
+export SOAK_MINUTES
+.PHONY: soak
+soak: setup binaries ## Hours of churn; fails if operator or agents grow: SOAK_MINUTES=120, SOAK_SEED=9.
+	@$(RUN) benchmarks/soak.py
+
 .PHONY: demo
 demo: setup binaries $(if $(filter nodes,$(PROFILE)),images) ## The main job on a real model; PROFILE=nodes: on three real nodes.
 	@$(RUN) -m modelcache_testbed.demo --profile $(PROFILE)

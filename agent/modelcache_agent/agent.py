@@ -20,6 +20,7 @@ from modelcache_agent.adapters.system_clock import SystemClock
 from modelcache_agent.background import BackgroundTasks
 from modelcache_agent.config import EMULATED, Config
 from modelcache_agent.decide.bandwidth import Bandwidth
+from modelcache_agent.decide.measures import LoadSource
 from modelcache_agent.decide.watermarks import NO_WATERMARKS, Watermarks
 from modelcache_agent.errands import Errands
 from modelcache_agent.fetch import FetchConfig, FetchEngine, SourceGate
@@ -50,7 +51,7 @@ from modelcache_agent.volume.keeper import VolumeKeeper
 from modelcache_agent.volume.notice import noticing
 from modelcache_agent.wakeup import Wakeup
 from modelcache_api.manifest import ContentDigest
-from modelcache_api.names import VolumeState
+from modelcache_api.names import Tier, VolumeState
 from modelcache_api.volume_progress import VolumeProgress
 from modelcache_kube import ConnectConfig, KubeClient, connect
 
@@ -175,6 +176,7 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
         (lambda: peers.book.answers) if peers is not None else dict,
         peers.sent.total if peers is not None else int,
         lambda: sockets.counters,
+        (lambda: peers.credentials.expires_at) if peers is not None else lambda: None,
     )
     most = around.config.max_models
     queue = GrantQueue(grants, book, clock, lambda: memory.count_fetching() < most)
@@ -197,6 +199,7 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
             queue,
             slots,
             host.note_written if host is not None else lambda _blobs: None,
+            _note_loaded(metrics, memory, clock),
         ),
         scrubber=Scrubber(
             around.store, thread, Pacer(around.config.scrub_bandwidth), metrics, wakeup.set
@@ -328,6 +331,18 @@ def _note_demand(
             await thread.call(store.note_use, ContentDigest(progress.content_digest))
         else:
             wakeup.set()
+
+    return note
+
+
+def _note_loaded(
+    metrics: PrometheusMetrics, memory: Memory, clock: SystemClock
+) -> Callable[[ContentDigest, LoadSource, float], None]:
+    """Counts what came to the disk, and remembers since when it waits for its label."""
+
+    def note(digest: ContentDigest, source: LoadSource, seconds: float) -> None:
+        metrics.count_load(Tier.DISK, source, seconds)
+        memory.note_published(digest, clock.monotonic())
 
     return note
 

@@ -238,6 +238,8 @@ class AgentLoop:
             self._volumes.serve,
             make_volume_views(wishes, spec, views, flights, is_unlabelled=is_unlabelled),
         )
+        for attach in served.attached:
+            self._metrics.count_attach(attach)
         if served.has_freed:
             # What no volume shows any more may leave the disk.
             self._wakeup.set()

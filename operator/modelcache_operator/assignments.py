@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from modelcache_api.names import EntryOrigin, Priority, Tier
@@ -157,27 +157,6 @@ class Assignments:
         """The ModelCaches that have a version on one node."""
         return frozenset(self._by_node.get(node, _NOTHING))
 
-    def tiers_on(self, node: NodeName) -> dict[Uid, Tier]:
-        """The fastest tier that any ModelCache wants each version of the node in."""
-        tiers: dict[Uid, Tier] = {}
-        for cache in self._by_node.get(node, _NOTHING):
-            placed = self._by_cache[cache]
-            tier = placed.tier_on(node)
-            for version in placed.versions_on(node):
-                before = tiers.get(version, Tier.DISK)
-                tiers[version] = max(before, tier, key=lambda one: one.speed)
-        return tiers
-
-    def priorities_on(self, node: NodeName) -> dict[Uid, Priority]:
-        """The highest priority of any ModelCache that wants each version of the node."""
-        found: dict[Uid, Priority] = {}
-        for cache in self._by_node.get(node, _NOTHING):
-            placed = self._by_cache[cache]
-            for version in placed.versions_on(node):
-                before = found.get(version, Priority.LOW)
-                found[version] = max(before, placed.priority, key=lambda one: one.rank)
-        return found
-
     def placed_on(self, node: NodeName) -> frozenset[ObjectKey]:
         """Those of them whose stable version is placed there."""
         return frozenset(key for key in self.on(node) if node in self._by_cache[key].nodes)
@@ -204,6 +183,8 @@ class Assignments:
             self._forget_version(cache, version)
         if old.version != new.version:
             return old.everywhere | new.everywhere
+        if _frame(old) == _frame(new):
+            return _moved(old, new)
         return frozenset(node for node, *_ in _marks(old) ^ _marks(new))
 
     def drop(self, cache: ObjectKey) -> frozenset[NodeName]:
@@ -247,6 +228,28 @@ def _marks(one: Assignment) -> set[tuple[NodeName, Tier, Priority, bool, tuple[R
         for node in one.everywhere
         for copy in one.copies_on(node)
     }
+
+
+def _frame(one: Assignment) -> tuple[object, ...]:
+    """All that is written for every node alike."""
+    besides = tuple(beside.version for beside in one.besides)
+    return one.tier, one.priority, one.is_pinned, one.canary is None, besides
+
+
+def _moved(old: Assignment, new: Assignment) -> frozenset[NodeName]:
+    """As the difference of the marks, for the same frame: of many nodes a few have changed."""
+    moved = set[NodeName]()
+    for before, after in zip(_parts(old), _parts(new), strict=True):
+        moved |= before.nodes ^ after.nodes
+        moved |= (before.evictable & before.nodes) ^ (after.evictable & after.nodes)
+    if old.tier is not Tier.DISK:
+        moved |= (old.slower ^ new.slower) & (old.everywhere | new.everywhere)
+    return frozenset(moved)
+
+
+def _parts(one: Assignment) -> Iterator[Beside]:
+    yield Beside(one.version, one.nodes, one.evictable)
+    yield from one.besides
 
 
 def _placed_canary(cache_node: CacheNodeView, ref: CacheRef) -> Uid | None:

@@ -41,7 +41,8 @@ _WATCHED: Final = (
     (names.GROUP, names.VERSION, ObservedKind.CACHE_NODES),
     ("", "v1", ObservedKind.NODES),
 )
-_CHUNK: Final = 500
+# As for our own lists: what the API server sends of a chunk is in memory at once.
+_CHUNK: Final = 200
 _CONNECT_SECONDS: Final = 5.0
 _REQUEST_SECONDS: Final = 60.0
 # Ended by the server after this time, so that a token that has expired is not used for ever.

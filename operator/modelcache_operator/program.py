@@ -49,6 +49,7 @@ from modelcache_operator.kopf_app import KopfInformer
 from modelcache_operator.leading import Term
 from modelcache_operator.peer_credentials import PeerCredentials
 from modelcache_operator.peering import Peering, PeeringSettings
+from modelcache_operator.placement_tally import PlacementTally
 from modelcache_operator.pod_authentication import PodAuthenticator
 from modelcache_operator.pod_door import PodDoor
 from modelcache_operator.policy_files import PolicyFiles
@@ -113,6 +114,7 @@ class _Program:
             cache, files.limits.current, is_leader=self._is_leader, clock=self._clock.monotonic
         )
         self._metrics = OperatorMetrics(cache, self._is_leader, self._slots.list_use)
+        cache.subscribe(PlacementTally(cache, self._metrics.placed).note)
         self._watches = WatchHealth(clock.monotonic, [kind.value for kind in ObservedKind])
         self._informer = KopfInformer(
             partial(read_login, config.kubeconfig),
@@ -196,6 +198,7 @@ class _Program:
         plan = RotationPlan.of(config.authority_max_age_seconds, config.authority_overlap_seconds)
         now = self._clock.now
         certificate = ServingCertificate(store, config.grants_names, now=now, plan=plan)
+        self._metrics.tell_certificates(certificate.list_expiries)
         monotonic = self._clock.monotonic
         credentials = PeerCredentials(lambda: certificate.authority, life=plan.overlap, now=now)
         peering = Peering(

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from modelcache_api.names import NODE_LABEL_PREFIX, EntryState, Track
 from modelcache_api.v1alpha1.cache_node import EntryStatus
 from modelcache_operator.changes import Changed, View
+from modelcache_operator.decide.events import find_condition
 from modelcache_operator.decide.node_status import list_damaged
 from modelcache_operator.decide.world import (
     CacheNodeView,
@@ -35,6 +36,8 @@ from modelcache_operator.ports.world import ObservedWorld
 
 # Reports of many nodes about one ModelCache come in bursts: one look at it answers all of them.
 _REPORT_SECONDS: Final = 0.5
+# Those of more nodes come over a longer time, and each look costs more: these are worth one.
+_REPORTS_A_SECOND: Final = 200
 # A node that appears or changes may offer room to every ModelCache that lacks some.
 _ROOM_SECONDS: Final = 1.0
 _SWEEP_SECONDS: Final = 2.0
@@ -278,7 +281,12 @@ class Router:
     def _look_at_version(self, uid: Uid) -> None:
         version = self._world.model_version(uid)
         if version is not None:
-            self._queue.add(version_key(version.key), after_seconds=_REPORT_SECONDS / 2)
+            copies = max(
+                map(self._copies_of, self._world.caches_of_version(version.key)), default=0
+            )
+            is_known = version.status.content_digest is not None
+            seconds = _settling_seconds(copies if is_known else 0) / 2
+            self._queue.add(version_key(version.key), after_seconds=seconds)
 
     def _look_at_caches_on(
         self, name: NodeName, seconds: float, versions: set[Uid] | None = None
@@ -287,7 +295,23 @@ class Router:
         for key in assignments.on(name):
             assignment = assignments.of(key)
             if versions is None or (assignment is not None and assignment.versions & versions):
-                self._queue.add(cache_key(key), after_seconds=seconds)
+                # How far copies beyond those that pods need already are may be told later.
+                is_report = versions is not None and self._is_ready(key)
+                settling = _settling_seconds(self._copies_of(key) if is_report else 0)
+                self._queue.add(cache_key(key), after_seconds=max(seconds, settling))
+
+    def _copies_of(self, cache: ObjectKey) -> int:
+        assignment = self._memory.assignments.of(cache)
+        return len(assignment.nodes) if assignment is not None else 0
+
+    def _is_ready(self, key: ObjectKey) -> bool:
+        cache = self._world.model_cache(key)
+        ready = find_condition(cache.status.conditions) if cache is not None else None
+        return ready is not None and ready.status == "True"
+
+
+def _settling_seconds(copies: int) -> float:
+    return max(_REPORT_SECONDS, copies / _REPORTS_A_SECOND)
 
 
 def _traits_for_dependants(view: View | None) -> object:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from modelcache_api.log_fields import about
 from modelcache_kube import ApiUnavailable, KubeError
 from modelcache_operator.keys import Key
 from modelcache_operator.ports.telling import QueueObserver
@@ -133,12 +135,16 @@ class WorkQueue:
             waiting.ready_set.discard(key)
             waiting.active.add(key)
             try:
-                await self._step(handler, key)
+                with about(object=str(key), trace=secrets.token_hex(16)):
+                    await self._step(handler, key)
             finally:
                 waiting.active.discard(key)
                 if key in waiting.dirty:
                     waiting.dirty.discard(key)
                     self._make_ready(key)
+            # A step that finds nothing to write never waits: a thousand of them in a row would
+            # keep the renewal of the Lease, grants and health checks waiting.
+            await asyncio.sleep(0)
 
     async def _step(self, handler: Handler, key: Key) -> None:
         """One run. Nothing that it raises ends the worker; the key is tried again later."""

@@ -40,6 +40,7 @@ class PlayedNode:
     host_bytes: int | None = None
     is_slow: bool = False
     is_alive: bool = True
+    version: str = "played"
     # uid of a version -> (state, reason, message), in place of Cached.
     verdicts: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     default_verdict: tuple[str, str, str] = ("Cached", "Cached", "")
@@ -55,9 +56,16 @@ class PlayedNode:
 class PlayedFleet:
     """Agents of many nodes over one connection and one watch."""
 
-    def __init__(self, kube: KubeClient, namespace: str = "modelcache-system") -> None:
+    def __init__(
+        self,
+        kube: KubeClient,
+        namespace: str = "modelcache-system",
+        *,
+        renew_seconds: float = 5,
+    ) -> None:
         self.kube = kube
         self.namespace = namespace
+        self._renew_seconds = renew_seconds
         self.nodes: dict[str, PlayedNode] = {}
         self.manifests = ConfigMapManifests(kube, namespace)
         self.errors: list[str] = []
@@ -135,7 +143,7 @@ class PlayedFleet:
 
     async def _renew_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(5)
+            await asyncio.sleep(self._renew_seconds)
             with contextlib.suppress(KubeError):
                 await self.renew()
 
@@ -228,7 +236,7 @@ class PlayedFleet:
     async def _write_status(self, node: PlayedNode) -> None:
         ready = sum(entry["state"] == "Cached" for entry in node.held.values())
         status = {
-            "agentVersion": "played",
+            "agentVersion": node.version,
             "tiers": [
                 {
                     "name": tier,

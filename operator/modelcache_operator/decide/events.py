@@ -116,12 +116,17 @@ def _tell_weight(
     """One Event if the weight moved, or if something else is said of the rollout."""
     kind = Condition.ROLLOUT_PROGRESSING
     old, new = find_condition(was.conditions, kind), find_condition(became.conditions, kind)
-    if new is None:
+    if new is None or _is_passing(new):
         return ()
     said_before = old is not None and (old.status, old.reason) == (new.status, new.reason)
-    if said_before and was.traffic == became.traffic:
+    if old is not None and said_before and not _is_passing(old) and was.traffic == became.traffic:
         return ()
     return (EventNote(regarding, new.status != "True", new.reason, new.message),)
+
+
+def _is_passing(said: ConditionStatus) -> bool:
+    """True while all that the canary lacks is that its source is being listed."""
+    return said.reason in _QUIET_WHILE_MOVING and f"{Reason.RESOLVING}:" in said.message.split()
 
 
 def _tell_change(

@@ -11,6 +11,7 @@ from builders import GIB, digest, make_cache, make_node, make_version
 from fakes.memory_core import MemoryCore, MemoryWorld
 from modelcache_api.names import Condition, EntryState, Reason
 from modelcache_api.v1alpha1.cache_node import PeerStatus
+from modelcache_operator import routing
 from modelcache_operator.adapters.parsing import ObservedKind
 from modelcache_operator.agents import Agents
 from modelcache_operator.decide.liveness import Liveness, LivenessLimits
@@ -20,7 +21,7 @@ from modelcache_operator.decide.world import (
     NodeName,
     ObjectKey,
 )
-from modelcache_operator.keys import SWEEP
+from modelcache_operator.keys import SWEEP, cache_key
 from modelcache_operator.ports.sources import SourceError
 
 C1, M1 = ObjectKey("search", "c1"), ObjectKey("search", "m1")
@@ -673,3 +674,22 @@ def test_a_large_cluster_converges_with_a_bounded_number_of_writes():
     assert writes["cache status"] <= 50 * 5
     assert writes["cache node"] <= 200 + 50 * 4 * 4
     assert GIB
+
+
+def test_C40_what_many_nodes_report_of_a_ready_cache_is_looked_at_less_often(stage, monkeypatch):
+    monkeypatch.setattr(routing, "_REPORTS_A_SECOND", 1)
+    key = cache_key(C1)
+    name = NodeName(min(stage.holders()))
+    stage.core.queue.later.clear()
+    seen = stage.world.cache.cache_node(name)
+    entries = tuple(entry.model_copy(update={"mounts": 1}) for entry in seen.status.entries)
+    status = seen.status.model_copy(update={"entries": entries})
+    stage.world.show(replace(seen, status=status))
+    assert stage.core.queue.later[key] == 2
+
+
+def test_that_a_node_is_lost_is_looked_at_as_soon_as_ever(stage, monkeypatch):
+    monkeypatch.setattr(routing, "_REPORTS_A_SECOND", 1)
+    stage.core.queue.later.clear()
+    stage.core.router.on_liveness(stage.holders())
+    assert cache_key(C1) in stage.core.queue.keys

@@ -503,3 +503,19 @@ def test_C22_a_damaged_held_copy_is_let_go_and_not_fetched(stage):
     stage.core.settle()
     assert damaged not in stage.holders("m1")
     assert stage.status.held[0].copies == 1
+
+
+def test_a_canary_whose_version_is_being_resolved_is_no_warning(stage):
+    stage.world.events.clear()
+    stage.world.add_version("m2")
+    stage.wish("m1", "m2", 5)
+    assert Reason.MODEL_VERSION_NOT_READY not in stage.reasons()
+    assert stage.weight == 5
+
+
+def test_a_canary_whose_version_cannot_be_resolved_is_one_warning(stage):
+    stage.world.events.clear()
+    stage.world.sources.failures["m3"] = SourceError(Reason.AUTH_FAILED, "wrong key")
+    stage.world.add_version("m3")
+    stage.wish("m1", "m3", 5)
+    assert stage.reasons().count(Reason.MODEL_VERSION_NOT_READY) == 1

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from modelcache_api.log_fields import add_fields
 from modelcache_kube import ApiUnavailable
 from modelcache_operator.decide.world import NodeName
 from modelcache_operator.keys import node_key
@@ -187,3 +188,40 @@ async def test_keys_added_before_it_runs_are_not_lost():
     await asyncio.sleep(10)
     assert handler.runs == [(0, "a"), (2, "b")]
     task.cancel()
+
+
+async def test_keys_that_wait_for_nothing_let_others_run_in_between():
+    """A look at a thousand objects where nothing differs must not cost the leader its Lease."""
+    turns = []
+
+    async def handler(key):
+        turns.append(key.name)
+        return Requeue()
+
+    async def renew():
+        for _ in range(20):
+            turns.append("renewal")
+            await asyncio.sleep(0)
+
+    async with running(handler, workers=1) as queue:
+        for number in range(4):
+            queue.add(node_key(NodeName(f"n{number}")))
+        await renew()
+    first, last = turns.index("n0"), turns.index("n3")
+    assert turns[first:last].count("renewal") >= 3
+
+
+async def test_lines_of_a_step_tell_its_object_and_a_trace_of_its_own():
+    lines = []
+
+    async def handler(_key):
+        lines.append(add_fields("x"))
+        return Requeue()
+
+    async with running(handler, workers=1) as queue:
+        queue.add(A)
+        await asyncio.sleep(1)
+        queue.add(A)
+        await asyncio.sleep(1)
+    assert all(line.startswith("x object=node:a trace=") for line in lines)
+    assert len(set(lines)) == 2
