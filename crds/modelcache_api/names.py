@@ -78,6 +78,8 @@ MANAGER_OPERATOR_STATUS: Final = "modelcache-operator-status"
 MANAGER_OPERATOR_ROUTES: Final = "modelcache-operator-routes"
 MANAGER_AGENT: Final = "modelcache-agent"
 MANAGER_AGENT_LABELS: Final = "modelcache-agent-labels"
+# What people change by `kubectl modelcache`, in their own name.
+MANAGER_COMMAND_LINE: Final = "kubectl-modelcache"
 
 GRANT_AUDIENCE: Final = "modelcache-grant"
 PATH_GRANTS: Final = "/v1/grants"

@@ -100,7 +100,7 @@ async def observe_fleet(kube: KubeClient, namespace: str | None) -> Fleet:
     return Fleet(
         None if nodes is None else _sort_nodes(nodes),
         tuple(sorted((_see_version(raw) for raw in versions), key=lambda seen: seen.key)),
-        tuple(sorted((_see_cache(raw) for raw in caches), key=lambda seen: seen.key)),
+        tuple(sorted((see_cache(raw) for raw in caches), key=lambda seen: seen.key)),
         tuple(
             sorted(
                 (SeenQuota(_key(raw), judge_object(TargetKind.QUOTA, raw)) for raw in quotas),
@@ -140,7 +140,12 @@ def _see_version(raw: Object) -> SeenVersion:
     )
 
 
-def _see_cache(raw: Object) -> SeenCache:
+def see_cache(raw: Object) -> SeenCache:
+    """One ModelCache as read.
+
+    Raises:
+        CliError: it is not what this release knows.
+    """
     cache = _parse(ModelCache, "ModelCache", raw)
     return SeenCache(
         _key(raw),
