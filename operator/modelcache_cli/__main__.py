@@ -14,6 +14,7 @@ from modelcache_api.names import Track
 from modelcache_cli.affinity import AffinityRequest, fetch_affinity
 from modelcache_cli.capacity.commands import plan_app
 from modelcache_cli.change_commands import change_app
+from modelcache_cli.checklist.commands import checklist_app
 from modelcache_cli.cluster import ClusterChoice, open_cluster
 from modelcache_cli.errors import CliError
 from modelcache_cli.inject import inject_text, open_lookup
@@ -53,6 +54,7 @@ app.add_typer(simulate_app)
 app.add_typer(plan_app)
 app.add_typer(overview_app)
 app.add_typer(change_app)
+app.add_typer(checklist_app)
 
 
 @app.callback()
