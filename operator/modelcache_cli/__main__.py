@@ -12,6 +12,7 @@ import typer
 from modelcache_api.conditions import truncate
 from modelcache_api.names import Track
 from modelcache_cli.affinity import AffinityRequest, fetch_affinity
+from modelcache_cli.bundle.commands import bundle_app
 from modelcache_cli.capacity.commands import plan_app
 from modelcache_cli.change_commands import change_app
 from modelcache_cli.checklist.commands import checklist_app
@@ -54,6 +55,7 @@ app.add_typer(simulate_app)
 app.add_typer(plan_app)
 app.add_typer(overview_app)
 app.add_typer(change_app)
+app.add_typer(bundle_app)
 app.add_typer(checklist_app)
 
 
