@@ -19,6 +19,7 @@ from modelcache_operator.decide.world import ObjectKey
 Object = Mapping[str, Any]
 Sleep = Callable[[float], Awaitable[None]]
 _LOOK_SECONDS: Final = 1.0
+_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,9 @@ async def ask_to_evict(
     found = [await _fetch_node(kube, node) for node in dict.fromkeys(nodes)]
     refusals = [refusal for raw in found if (refusal := refuse(see_node(raw), uid, key))]
     if refusals:
-        raise CliError("; ".join(refusals))
+        everywhere = [see_node(raw) for raw in (await kube.list(CACHE_NODES)).items]
+        free = [node.name for node in everywhere if refuse(node, uid, key) is None]
+        raise CliError(f"{'; '.join(refusals)}; {tell_free(free)}")
     for raw in found:
         await kube.merge_patch(
             CACHE_NODES,
@@ -72,12 +75,20 @@ def refuse(node: SeenNode, uid: str, key: ObjectKey) -> str | None:
         return f"{where}: a ModelCache pins {key}: `kubectl modelcache pin NAME --off` first"
     if not entry.evictable:
         return (
-            f"{where}: {key} is one of minReady verified copies, or part of a rollout: lower "
-            "minReady, or wait until others are verified"
+            f"{where}: the operator counts on it for minReady or a rollout of {key}: lower "
+            "minReady, or wait until more copies are verified or the rollout is over"
         )
     if told.mounts:
         return f"{where}: volumes of {told.mounts} pods use {key}: it goes when they are gone"
     return None
+
+
+def tell_free(nodes: Sequence[str]) -> str:
+    """Which copies may go instead. Pure."""
+    if not nodes:
+        return "no copy of it may go now"
+    more = f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
+    return f"those on {', '.join(sorted(nodes)[:_SHOWN])}{more} may go"
 
 
 def _find(node: SeenNode, uid: str) -> EntryStatus | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from modelcache_cli.completion import complete
 from modelcache_cli.helpgen import main, render_help
+from modelcache_testbed.programs import kubectl
 
 PAGE = Path(__file__).parents[3] / "docs/cli.md"
 
@@ -49,6 +53,18 @@ def test_options_are_completed_by_their_long_names():
 def test_where_a_file_is_asked_for_the_shell_completes_it():
     assert names("inject", "-f", "") == ([], ":0")
     assert names("status", "--kubeconfig", "") == ([], ":0")
+
+
+def test_kubectl_itself_finds_the_plugins_completion():
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    result = subprocess.run(
+        [str(kubectl()), "__complete", "modelcache", "top", "n"],
+        env=os.environ | {"PATH": programs},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.splitlines() == ["nodes", ":4"]
 
 
 def test_the_reference_has_each_command_and_is_up_to_date():

@@ -70,7 +70,7 @@ async def test_wishes_about_versions_that_are_gone_are_taken_away():
         pytest.param(
             a_holder(specs=[entry_spec(pinned=True)]), "a ModelCache pins search/m1", id="pinned"
         ),
-        pytest.param(a_holder(specs=[entry_spec()]), "is one of minReady", id="protected"),
+        pytest.param(a_holder(specs=[entry_spec()]), "counts on it for minReady", id="protected"),
         pytest.param(a_holder(entries=[entry(mounts=2)]), "volumes of 2 pods use", id="mounted"),
     ],
 )
@@ -84,6 +84,15 @@ async def test_nobody_is_asked_unless_all_may_let_it_go():
     with pytest.raises(CliError, match="node n2 holds no verified copy"):
         await ask_to_evict(kube, KEY, ("n1", "n2"), NOW)
     assert kube.patches == []
+
+
+async def test_a_refusal_names_the_copies_that_may_go_instead():
+    kept = a_holder(specs=[entry_spec()])
+    with pytest.raises(CliError, match=r"; no copy of it may go now$"):
+        await ask(kept)
+    others = [a_holder(f"n{number}") for number in range(2, 9)]
+    with pytest.raises(CliError, match=r"; those on n2, n3, n4, n5, n6 and 2 more may go$"):
+        await ask(kept, *others)
 
 
 async def test_a_node_that_is_not_there_is_said():
