@@ -26,14 +26,15 @@ from modelcache_cli.options import (
     KubeconfigOption,
     NamespaceOption,
     OutputOption,
+    ViewOption,
     run,
 )
-from modelcache_cli.output import Format, render
+from modelcache_cli.output import Format, View, render
 from modelcache_cli.overview_commands import overview_app
 from modelcache_cli.simulate_commands import simulate_app
-from modelcache_cli.verify import describe, find_problem, observe_version
+from modelcache_cli.verify import describe, find_problem, observe_version, to_document
 from modelcache_cli.why import parse_target
-from modelcache_cli.why_answer import explain
+from modelcache_cli.why_answer import find_answer
 from modelcache_kube.timestamps import utc_now
 from modelcache_operator.decide.world import ObjectKey
 from modelcache_operator.injection import InjectionSettings
@@ -157,6 +158,7 @@ def new_version(
 def verify(
     name: Annotated[str, typer.Argument(help="Name of the ModelVersion.")],
     namespace: NamespaceOption = None,
+    output: ViewOption = View.TABLE,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
 ) -> None:
@@ -166,13 +168,14 @@ def verify(
     """
     choice = ClusterChoice(kubeconfig, context, namespace)
 
-    async def work() -> str:
+    async def work() -> None:
         async with open_cluster(choice) as (kube, chosen):
             seen = await observe_version(kube, ObjectKey(chosen, name), utc_now())
-        print(describe(seen), end="")
-        if problem := find_problem(seen):
+        wanted, problem = output.document_format, find_problem(seen)
+        told = describe(seen) if wanted is None else render(to_document(seen, problem), wanted)
+        print(told, end="")
+        if problem is not None:
             raise CliError(truncate(f"{seen.key}: {problem}", 1000))
-        return ""
 
     run(work())
 
@@ -190,6 +193,7 @@ def why(
     system_namespace: Annotated[
         str, typer.Option(help="Where the agents run; for the decisions of a node.")
     ] = SYSTEM_NAMESPACE,
+    output: ViewOption = View.TABLE,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
 ) -> None:
@@ -201,7 +205,10 @@ def why(
 
     async def work() -> str:
         async with open_cluster(choice) as (kube, chosen):
-            return await explain(kube, parse_target(words, chosen), system_namespace)
+            answer = await find_answer(kube, parse_target(words, chosen), system_namespace)
+        if (wanted := output.document_format) is not None:
+            return render(answer.to_document(), wanted)
+        return answer.tell()
 
     print(run(work()), end="")
 

@@ -33,9 +33,11 @@ class View(StrEnum):
 
 def render(document: dict[str, Any], output: Format) -> str:
     """The document as text that ends with a newline."""
+    text = json.dumps(document, indent=2)
     if output is Format.JSON:
-        return json.dumps(document, indent=2) + "\n"
-    return yaml.safe_dump(document, sort_keys=False)
+        return f"{text}\n"
+    # What YAML knows no form of, words of enumerations, JSON has made plain.
+    return yaml.safe_dump(json.loads(text), sort_keys=False)
 
 
 def render_columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:

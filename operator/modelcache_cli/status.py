@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from modelcache_api.cures import NOTHING, find_cure
 from modelcache_api.names import EntryState, Tier
 from modelcache_api.quantities import format_bytes
 from modelcache_cli.fleet import Fleet, SeenCache, SeenNode
@@ -78,8 +77,7 @@ def _cache_document(seen: SeenCache) -> dict[str, Any]:
 def _list_findings(fleet: Fleet) -> Iterator[dict[str, str]]:
     """Of everything that something can be done about, or that has not settled yet."""
     for target, finding in _iterate(fleet):
-        cure = finding.cure or find_cure(finding.reason, finding.message)
-        if cure != NOTHING:
+        if cure := finding.find_cure():
             yield {
                 "object": str(target),
                 "reason": finding.reason,

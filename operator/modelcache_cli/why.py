@@ -91,9 +91,13 @@ class Finding:
     def tell(self, target: Target) -> str:
         """The line for people."""
         said = f": {self.message}" if self.message and self.message != self.reason else ""
+        cure = self.find_cure()
+        return f"{target}: {self.reason}{said}{f'; cure: {cure}' if cure else ''}"
+
+    def find_cure(self) -> str:
+        """What to do; empty if nothing."""
         cure = find_cure(self.reason, self.message) if self.cure is None else self.cure
-        end = "" if cure == NOTHING else f"; cure: {cure}"
-        return f"{target}: {self.reason}{said}{end}"
+        return "" if cure == NOTHING else cure
 
 
 def parse_target(words: Sequence[str], namespace: str) -> Target:

@@ -93,14 +93,11 @@ def is_marked(world: World, node: str, field: str) -> bool:
     return any(spec.get(field) for spec in found["spec"].get("entries") or ())
 
 
-def test_the_guards_leave_people_the_metadata_of_a_cache_node_and_nothing_else(
-    world: World, team: str
-) -> None:
+def test_what_people_annotate_outlives_the_operators_applies(world: World, team: str) -> None:
     node = world.nodes[0]
     world.cluster.kubectl("annotate", "cachenode", node, "note=mine")
-    # Whoever writes it, the operator's apply does not take it away.
     ask(world, "pin", "m", "-n", team)
-    ask(world, "pin", "m", "--off", "-n", team)
+    world.wait(lambda: is_marked(world, node, "pinned"), "the entry being pinned")
     found = world.cache_node(node) or {}
     assert found["metadata"]["annotations"]["note"] == "mine"
 

@@ -10,11 +10,12 @@ import yaml
 from typer.testing import CliRunner
 
 from fakes.played_objects import PlayedKube, book, cache, condition, entry, node, quota, version
+from modelcache_api.names import Tier
 from modelcache_cli import overview_commands
 from modelcache_cli.__main__ import app
 from modelcache_cli.errors import CliError
 from modelcache_cli.fleet import observe_fleet
-from modelcache_cli.output import View
+from modelcache_cli.output import Format, View, render
 from modelcache_cli.status import render_status, summarise
 from modelcache_cli.top import list_models, list_nodes, render_models, render_nodes
 
@@ -133,6 +134,12 @@ async def test_an_object_of_another_release_is_no_traceback():
         CliError, match=r"ModelVersion m1 is not what this release knows \(spec\.model"
     ):
         await fleet(modelversions=[strange])
+
+
+def test_words_of_enumerations_are_plain_words_in_every_document():
+    document = {"tier": Tier.DISK, "bytes": 1}
+    assert yaml.safe_load(render(document, Format.YAML)) == {"tier": "Disk", "bytes": 1}
+    assert json.loads(render(document, Format.JSON)) == {"tier": "Disk", "bytes": 1}
 
 
 @pytest.fixture
