@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from modelcache_api.durations import parse_duration
+from modelcache_api.names import METRIC_PREFIX_AGENT
 from modelcache_cli.checklist.observing import observe
 from modelcache_cli.checklist.probes import judge
 from modelcache_cli.checklist.trial import TrialModel, try_model
@@ -33,7 +34,7 @@ from modelcache_operator.decide.rollout import Trouble
 
 checklist_app = typer.Typer()
 # One series of each agent, whatever it holds.
-_QUERY: Final = "count(modelcache_agent_node_labels) or vector(0)"
+_QUERY: Final = f"count({METRIC_PREFIX_AGENT}node_labels) or vector(0)"
 _COLOURS: Final = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.UNKNOWN: "yellow"}
 
 

@@ -62,7 +62,7 @@ ACCESS_REVIEWS: Final = Resource(
 )
 # Account, verb, group, resource with its subresource, and whether in the system's namespace alone:
 # without one of these nothing works. The whole list is the chart's.
-_RIGHTS: Final = (
+RIGHTS: Final = (
     ("modelcache-operator", "watch", "modelcache.io", "modelversions", False),
     ("modelcache-operator", "watch", "modelcache.io", "modelcaches", False),
     ("modelcache-operator", "patch", "modelcache.io", "cachenodes", False),
@@ -113,7 +113,7 @@ async def _get(kube: KubeClient, resource: Resource, name: str) -> Object | None
 
 
 async def _review_rights(kube: KubeClient, system: str) -> tuple[Right, ...]:
-    return tuple([await _review(kube, system, *right) for right in _RIGHTS])
+    return tuple([await _review(kube, system, *right) for right in RIGHTS])
 
 
 async def _review(

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from builders import NOW
 from fakes.played_objects import PlayedKube, book, condition, entry, entry_spec, node, version
+from modelcache_agent.adapters.prometheus import PrometheusMetrics
+from modelcache_agent.fetch import FetchCounters
 from modelcache_cli.__main__ import app
 from modelcache_cli.checklist import commands
-from modelcache_cli.checklist.observing import observe, see_certificates, see_clock, see_workload
+from modelcache_cli.checklist.observing import (
+    RIGHTS,
+    observe,
+    see_certificates,
+    see_clock,
+    see_workload,
+)
 from modelcache_cli.checklist.probes import GUARDS, PROBES, judge
 from modelcache_cli.checklist.trial import TrialModel, build_trial, try_model
 from modelcache_cli.checklist.values import (
@@ -34,6 +45,7 @@ from modelcache_kube import Forbidden, NotFound
 from modelcache_operator.tls import make_authority
 
 SYSTEM = "modelcache-system"
+CHART = Path(__file__).parents[3] / "charts/modelcache"
 
 
 async def fleet(*nodes, versions=()):
@@ -312,6 +324,39 @@ async def test_what_may_not_be_read_is_unknown_and_the_rest_is_judged():
     }
     assert {"RBAC", "workloads", "CSI", "clocks"} <= unknown
     assert not {"admission", "TLS"} & unknown
+
+
+def test_the_guards_that_are_looked_for_are_those_of_the_chart():
+    templates = (CHART / "templates/guards").glob("*.yaml")
+    named = (
+        re.findall(r'guardHead" \(dict "root" \$ "name" "([^"]+)"', t.read_text())
+        for t in templates
+    )
+    assert {name for names in named for name in names} == GUARDS
+
+
+@pytest.mark.parametrize("right", RIGHTS, ids=lambda right: " ".join(map(str, right[:4])))
+def test_the_rights_that_are_looked_for_are_granted_by_the_chart(right):
+    account, verb, group, resource, is_inside = right
+    file = CHART / "files" / f"rbac-{account.removeprefix('modelcache-')}.yaml"
+    kind = "Role" if is_inside else "ClusterRole"
+    rules = [
+        rule
+        for role in yaml.safe_load_all(file.read_text())
+        if role["kind"] == kind
+        for rule in role["rules"]
+    ]
+    assert any(
+        group in rule["apiGroups"] and resource in rule["resources"] and verb in rule["verbs"]
+        for rule in rules
+    )
+
+
+def test_the_metric_that_is_counted_is_one_series_of_each_agent():
+    metrics = PrometheusMetrics(FetchCounters)
+    lines = metrics.render().decode().splitlines()
+    assert len([line for line in lines if line.startswith("modelcache_agent_node_labels ")]) == 1
+    assert "modelcache_agent_node_labels" in commands._QUERY
 
 
 MODEL = TrialModel("s3://models/small", "search", 5.0, "http://s3:8333", "models-s3")
