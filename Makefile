@@ -64,6 +64,7 @@ types: setup ## mypy --strict.
 gen: setup ## Regenerate CRDs, the chart's copies of them, and the references.
 	@$(RUN) -m modelcache_api.crdgen --write crds
 	@$(RUN) -m modelcache_api.docgen --write docs/api.md
+	@$(RUN) -m modelcache_cli.helpgen --write docs/cli.md
 	@$(RUN) -m modelcache_operator.injection_files --write charts/modelcache
 	@$(RUN) -m modelcache_chart --write .
 
@@ -71,6 +72,7 @@ gen: setup ## Regenerate CRDs, the chart's copies of them, and the references.
 gen-check: setup
 	@$(RUN) -m modelcache_api.crdgen --check crds
 	@$(RUN) -m modelcache_api.docgen --check docs/api.md
+	@$(RUN) -m modelcache_cli.helpgen --check docs/cli.md
 	@$(RUN) -m modelcache_operator.injection_files --check charts/modelcache
 	@$(RUN) -m modelcache_chart --check .
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from modelcache_agent.decide.actions import Action
 from modelcache_agent.decide.beside import find_shown_beside
+from modelcache_agent.decide.dismissal import find_dismissed
 from modelcache_agent.decide.faults import Fault, make_fault
 from modelcache_agent.decide.gpu.room import Key
 from modelcache_agent.decide.ledger import Ledger
@@ -171,7 +172,8 @@ def make_world(  # noqa: PLR0913 - what was seen, and the settings that judge it
 ) -> World:
     """All inputs of a plan, but for which contents are in use."""
     youngest = survey.seen_at - min_residency
-    entries = memory.cache_node.spec.entries if memory.cache_node is not None else ()
+    node = memory.cache_node
+    entries = node.spec.entries if node is not None else ()
     # An atomic list may name a version twice, a status may not: the first one counts.
     distinct = {entry.uid: entry for entry in reversed(entries)}
     return World(
@@ -196,4 +198,7 @@ def make_world(  # noqa: PLR0913 - what was seen, and the settings that judge it
         kept_free_bytes=marks.kept_free_bytes(survey.space),
         fresh=frozenset(held.digest for held in survey.held if held.history.arrived > youngest),
         unix_now=survey.seen_at,
+        dismissed=find_dismissed(
+            {} if node is None else node.dismissed, entries, survey.held, survey.seen_at
+        ),
     )

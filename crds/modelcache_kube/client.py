@@ -130,6 +130,37 @@ class KubeClient:
         proxy = PODS.path(f"{name}:{port}", namespace, "proxy")
         return await self._transport.request("GET", proxy + path, verb="get", plural=PODS.plural)
 
+    async def read_log(
+        self,
+        name: str,
+        namespace: str,
+        *,
+        container: str,
+        tail_lines: int,
+        limit_bytes: int,
+        previous: bool = False,
+    ) -> str:
+        """The last lines that a container of a pod has written, each with its time.
+
+        Raises:
+            Forbidden: `pods/log` may not be read in the namespace.
+            Invalid: the container has not started yet, or (`previous`) was never started before.
+        """
+        query = {
+            "container": container,
+            "tailLines": str(tail_lines),
+            "limitBytes": str(limit_bytes),
+            "previous": "true" if previous else "false",
+            "timestamps": "true",
+        }
+        return await self._transport.read_text(
+            PODS.path(name, namespace, "log"), verb="get", plural=PODS.plural, query=query
+        )
+
+    async def read_version(self) -> Object:
+        """What the API server says of its own build."""
+        return await self._transport.request("GET", "/version", verb="get", plural="version")
+
     def watch(
         self,
         resource: Resource,

@@ -105,6 +105,25 @@ def describe(seen: Observation) -> str:
     return "".join(f"{name:<16}{truncate(text)}\n" for name, text in rows)
 
 
+def to_document(seen: Observation, problem: str | None) -> dict[str, Any]:
+    """The same for programs, with what is not right; `nodes` is null if they may not be listed."""
+    status, source = seen.status, seen.condition(Condition.SOURCE_CURRENT)
+    return {
+        "namespace": seen.key.namespace,
+        "name": seen.key.name,
+        "uri": seen.version.spec.source.uri,
+        "sourceDigest": status.source_digest,
+        "contentDigest": status.content_digest,
+        "sizeBytes": status.size_bytes,
+        "sourceState": None if source is None else source.reason,
+        "lastCheckTime": status.last_check_time and status.last_check_time.isoformat(),
+        "nodes": None
+        if seen.copies is None
+        else {copy.node: str(copy.state) for copy in seen.copies},
+        "problem": problem,
+    }
+
+
 def find_problem(seen: Observation) -> str | None:
     """What is not right, with its cause and cure; None if all is."""
     ready = seen.condition(Condition.READY)

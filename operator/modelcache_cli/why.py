@@ -78,18 +78,26 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How an object stands: one reason, one sentence. `cure` None: the reason's own."""
+    """How an object stands: one reason, one sentence. `cure` None: the reason's own.
+
+    `is_ready` is False where the object's Ready condition says so, or is not there yet.
+    """
 
     reason: str
     message: str
     cure: str | None = None
+    is_ready: bool = True
 
     def tell(self, target: Target) -> str:
         """The line for people."""
         said = f": {self.message}" if self.message and self.message != self.reason else ""
+        cure = self.find_cure()
+        return f"{target}: {self.reason}{said}{f'; cure: {cure}' if cure else ''}"
+
+    def find_cure(self) -> str:
+        """What to do; empty if nothing."""
         cure = find_cure(self.reason, self.message) if self.cure is None else self.cure
-        end = "" if cure == NOTHING else f"; cure: {cure}"
-        return f"{target}: {self.reason}{said}{end}"
+        return "" if cure == NOTHING else cure
 
 
 def parse_target(words: Sequence[str], namespace: str) -> Target:
@@ -135,7 +143,7 @@ def judge_object(kind: TargetKind, found: Object) -> Finding:
     ready = _find(conditions, Condition.READY)
     if ready is None:
         message = "the operator has not looked at it yet"
-        return Finding(Reason.RESOLVING, message, "check that the operator runs")
+        return Finding(Reason.RESOLVING, message, "check that the operator runs", is_ready=False)
     if ready.status == "True":
         for warning in _WARNINGS:
             if (told := _find(conditions, warning)) is not None and told.status == "True":
@@ -145,7 +153,7 @@ def judge_object(kind: TargetKind, found: Object) -> Finding:
                 return Finding(told.reason, told.message)
         if kind is TargetKind.NODE and ready.reason == Reason.AGENT_ALIVE:
             return judge_entries(status.get("entries") or ()) or Finding(ready.reason, "")
-    return Finding(ready.reason, ready.message)
+    return Finding(ready.reason, ready.message, is_ready=ready.status == "True")
 
 
 def judge_entries(entries: Iterable[Object]) -> Finding | None:

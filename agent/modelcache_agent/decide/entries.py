@@ -63,7 +63,7 @@ def _view_given_up(world: World, entry: EntrySpec) -> EntryView:
     elif world.pressure is not None:
         return tell_given_up(entry.uid, world.pressure)
     else:
-        message = "evicted to make room; it is not fetched again while it stays assigned"
+        message = "evicted; it is not fetched again until a pod asks for it"
     return EntryView(entry.uid, EntryState.EVICTED, Reason.EVICTED, message)
 
 

@@ -19,6 +19,7 @@ from modelcache_agent.decide.actions import (
     SetLabels,
 )
 from modelcache_agent.decide.admission import Room, describe_never_fits, shed
+from modelcache_agent.decide.dismissal import dismiss
 from modelcache_agent.decide.entries import (
     Draft,
     consider,
@@ -61,7 +62,7 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
     }
     flights = {f.uid: f for f in world.flights if (f.uid, f.source_digest) in wanted}
     room = shed(_survey(world, matches, gone, policy or LeastRecentlyUsed()))
-    room = relieve(room, world.pressure)
+    room = relieve(dismiss(room, world.dismissed), world.pressure)
     busy = sum(flight.state is not EntryState.PENDING for flight in flights.values())
     draft = Draft(
         room,

@@ -9,7 +9,7 @@ from modelcache_api.decisions import Decision, DecisionKind, Decisions
 from modelcache_api.names import GATE_PLACEMENT, LABEL_CACHE, LABEL_TRACK, Tier
 from modelcache_cli.errors import CliError
 from modelcache_cli.why import Target, TargetKind, parse_target
-from modelcache_cli.why_answer import explain
+from modelcache_cli.why_answer import find_answer
 from modelcache_kube import Forbidden
 from modelcache_kube.client import ObjectList
 
@@ -56,7 +56,7 @@ def having(*conditions, **status):
 
 
 async def ask(kube, *words):
-    return await explain(kube, parse_target(words, "search"), SYSTEM)
+    return (await find_answer(kube, parse_target(words, "search"), SYSTEM)).tell()
 
 
 @pytest.mark.parametrize(
@@ -201,6 +201,22 @@ async def test_a_node_tells_what_went_with_which_score_and_for_what():
         evicted.replace("Evicted", "Evicted (GPU)") + " on the card",
     ]
     assert kube.asked == [("agent-x", SYSTEM, 9404, "/decisions")]
+
+
+async def test_for_programs_the_answer_has_the_cure_and_the_decisions_apart():
+    kube = Kube((EVICTED,), cachenodes={"n1": having(ALIVE)})
+    told = (await find_answer(kube, parse_target(["node/n1"], "search"), SYSTEM)).to_document()
+    assert (told["kind"], told["name"], told["namespace"]) == ("node", "n1", None)
+    assert (told["reason"], told["cure"], told["trouble"]) == ("AgentAlive", "", "")
+    assert told["decisions"][0]["kind"] == "Evicted"
+    refused = Kube(Forbidden("no"), cachenodes={"n1": having(ALIVE)})
+    told = (await find_answer(refused, parse_target(["node/n1"], "search"), SYSTEM)).to_document()
+    assert (told["decisions"], told["trouble"][:12]) == (None, "you may not ")
+    gone = condition("Ready", "False", "SourceGone", "404")
+    kube = Kube(modelversions={"m": having(gone)})
+    told = (await find_answer(kube, parse_target(["mver/m"], "search"), SYSTEM)).to_document()
+    assert told["cure"].startswith("restore the source's files")
+    assert "decisions" not in told
 
 
 async def test_a_node_with_a_warning_and_one_with_a_failure_say_so():
