@@ -89,9 +89,16 @@ lock: setup ## Refresh the lock of dependencies.
 	  --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/agent-gpu.txt
 	@$(BIN)/uv pip compile --quiet requirements/build.in --constraint requirements/dev.txt --generate-hashes \
 	  --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/build.txt
+	@$(BIN)/uv pip compile --quiet requirements/docs.in --constraint requirements/dev.txt --generate-hashes \
+	  --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/docs.txt
 	@for what in engines engines-only; do \
 	  $(BIN)/uv pip compile --quiet requirements/$$what.in $$(test $$what = engines || echo --no-deps) --generate-hashes \
 	    --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/$$what.txt; done
+
+.PHONY: docs
+docs: setup ## Build the pages as a site, to dist/site; a link that leads nowhere ends it.
+	@$(BIN)/uv run --quiet --isolated --no-project --python $(RUN) --with-requirements requirements/docs.txt \
+	  zensical build --strict --clean
 
 .PHONY: images
 images: setup ## Build the images of operator and agent: with Docker, or without (as root).
@@ -194,4 +201,4 @@ cluster-status: setup ## Say what runs.
 
 .PHONY: clean
 clean: ## Remove the virtual environment and caches of tools.
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache dist build

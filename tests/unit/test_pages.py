@@ -123,3 +123,28 @@ def test_the_tutorial_takes_every_definition_away():
     ]
     commands = re.findall(r"kubectl delete crd ([^`]+)`", (ROOT / "docs/tutorial.md").read_text())
     assert [sorted(command.split()) for command in commands] == [sorted(names)]
+
+
+# Files and a driver whose names look like values of the chart.
+NOT_VALUES = {"agent.sock", "host.json", "scrub.json", "csi.modelcache.io"}
+
+
+def list_values() -> set[str]:
+    """Paths of the chart's values as pages write them: whole, or from the profile on."""
+    page = (ROOT / "docs/values.md").read_text()
+    paths = set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE))
+    paths |= {path.removeprefix("agent.profiles[].") for path in paths}
+    folders = {path[: found.start()] for path in paths for found in re.finditer(r"\.", path)}
+    return {path.replace("[]", "") for path in paths | folders}
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.name)
+def test_every_value_of_the_chart_that_a_page_names_exists(page):
+    values = list_values()
+    sections = {path.partition(".")[0] for path in values}
+    named = re.findall(r"`((?:\w+(?:\[\])?\.)+\w+)(?:=[^`]*|: [^`]*)?`", read_prose(page))
+    for name in {name.replace("[]", "") for name in named} - NOT_VALUES:
+        if name.partition(".")[0] in sections:
+            # What Kubernetes defines below a value, as in `resources`, is not listed.
+            above = {name[: found.start()] for found in re.finditer(r"\.", name)}
+            assert name in values or "resources" in above, name
