@@ -183,6 +183,10 @@ soak: setup binaries ## Hours of churn; fails if operator or agents grow: SOAK_M
 demo: setup binaries $(if $(filter nodes,$(PROFILE)),images) ## The main job on a real model; PROFILE=nodes: on three real nodes.
 	@$(RUN) -m modelcache_testbed.demo --profile $(PROFILE)
 
+.PHONY: dashboard-picture
+dashboard-picture: setup binaries ## The demo, read by a real Prometheus; its dashboard as dist/dashboard.png.
+	@$(RUN) -m modelcache_testbed.demo --picture dist/dashboard.png
+
 .PHONY: demo-down
 demo-down: setup ## End the demo and remove everything it made.
 	@$(RUN) -m modelcache_testbed.demo --down

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
 from typing import Final
 
 from modelcache_agent.actor import Actor
@@ -76,9 +78,14 @@ class Surroundings:
 
 async def run_agent(around: Surroundings, stop: asyncio.Event) -> bool:
     """Run until `stop` is set; False if a part of the agent ended by itself, which is a bug."""
+    requests: Counter[tuple[str, ...]] = Counter()
+
+    def count(verb: str, resource: str, code: int) -> None:
+        requests[verb, resource, str(code)] += 1
+
     async with (
-        connect(_connection(around.config)) as kube,
-        running(around, _make_cluster(around, kube)) as parts,
+        connect(_connection(around.config), on_request=count) as kube,
+        running(around, _make_cluster(around, kube), requests) as parts,
     ):
         stopping = asyncio.create_task(stop.wait(), name="stop")
         await asyncio.wait({stopping, *parts}, return_when=asyncio.FIRST_COMPLETED)
@@ -97,11 +104,16 @@ def find_version() -> str:
 
 @asynccontextmanager
 async def running(
-    around: Surroundings, cluster: Cluster
+    around: Surroundings,
+    cluster: Cluster,
+    api_requests: Mapping[tuple[str, ...], int] = MappingProxyType({}),
 ) -> AsyncIterator[tuple[asyncio.Task[None], ...]]:
-    """The parts that must never end. On leaving, transfers stop and can be resumed later."""
+    """The parts that must never end. On leaving, transfers stop and can be resumed later.
+
+    `api_requests` are told as a metric: requests to the API server by verb, resource and code.
+    """
     async with AsyncExitStack() as stack:
-        parts = await _assemble(around, cluster, stack)
+        parts = await _assemble(around, cluster, stack, api_requests)
         status = serve_status(
             around.config.metrics_port,
             render_metrics=parts.metrics.render,
@@ -148,7 +160,12 @@ class _Parts:
         )
 
 
-async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStack) -> _Parts:
+async def _assemble(
+    around: Surroundings,
+    cluster: Cluster,
+    stack: AsyncExitStack,
+    api_requests: Mapping[tuple[str, ...], int],
+) -> _Parts:
     """All parts; what the stack holds is closed in the reverse order."""
     clock, wakeup, memory = SystemClock(), Wakeup(), Memory()
     thread, tasks = StoreThread(), BackgroundTasks()
@@ -177,6 +194,7 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
         peers.sent.total if peers is not None else int,
         lambda: sockets.counters,
         (lambda: peers.credentials.expires_at) if peers is not None else lambda: None,
+        lambda: api_requests,
     )
     most = around.config.max_models
     queue = GrantQueue(grants, book, clock, lambda: memory.count_fetching() < most)

@@ -77,9 +77,9 @@ def rules_of(**values):
 
 
 def test_runbooks_lie_where_the_documents_are_served():
-    for rule in rules_of(runbooks="https://docs.example/mc/"):
-        url = rule["annotations"]["runbook_url"]
-        assert url == f"https://docs.example/mc/docs/runbooks.md#{rule['alert'].lower()}"
+    for page in ("https://docs.example/runbooks/", "https://git.example/mc/docs/runbooks.md"):
+        for rule in rules_of(runbooks=page):
+            assert rule["annotations"]["runbook_url"] == f"{page}#{rule['alert'].lower()}"
 
 
 def test_an_alert_can_be_left_out_and_a_misspelt_one_is_refused():
@@ -111,6 +111,7 @@ def test_the_dashboard_reaches_grafana_as_it_was_made():
     [
         pytest.param({"interval": "often"}, "interval", id="no interval"),
         pytest.param({"runbooks": "docs"}, "runbooks", id="no address"),
+        pytest.param({"runbooks": "https://docs#here"}, "runbooks", id="a place within a page"),
         pytest.param({"dashboards": True}, "dashboards", id="misspelt"),
     ],
 )

@@ -65,6 +65,10 @@ def _rollout(reason: str) -> dict[str, str]:
     }
 
 
+def _route(reason: str) -> dict[str, str]:
+    return {f'modelcache_cache_route{{{_CACHE}, reason="{reason}"}}': steady(1)}
+
+
 def _said(kind: str, reason: str) -> dict[str, str]:
     return {f'modelcache_{kind}_reason{{{_CACHE}, reason="{reason}"}}': steady(1)}
 
@@ -129,6 +133,13 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
             },
         ),
     ),
+    "ModelCacheBytesDamaged": (
+        Scene(
+            fires={f"modelcache_agent_damaged_pieces_total{{{_NODE}}}": growing(0.05)},
+            quiet={f"modelcache_agent_damaged_pieces_total{{{_NODE}}}": steady(3)},
+        ),
+        Scene(fires=_reason("Damaged", 1), quiet=_reason("Verifying", 1)),
+    ),
     "ModelCacheAgentSilent": (
         Scene(
             fires={'modelcache_node_ready{node="n1", instance="op-1"}': steady(0)},
@@ -139,9 +150,12 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
             },
         ),
     ),
-    "ModelCacheRolloutStuck": tuple(
-        Scene(fires=_rollout(reason), quiet=_rollout("WeightReached"))
-        for reason in ("CanaryLoading", "CanaryDoesNotFit", "GateFailed", "GateUnreachable")
+    "ModelCacheRolloutStuck": (
+        *(
+            Scene(fires=_rollout(reason), quiet=_rollout("WeightReached"))
+            for reason in ("CanaryLoading", "CanaryDoesNotFit", "GateFailed", "GateUnreachable")
+        ),
+        Scene(fires=_route("RouteContested"), quiet=_route("RouteWeightsSet")),
     ),
     "ModelCacheCanaryForgotten": (
         Scene(

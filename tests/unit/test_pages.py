@@ -83,16 +83,6 @@ def test_troubleshooting_leads_to_every_reason_that_asks_for_something():
     assert asking <= told <= set(Reason)
 
 
-def test_every_runbook_is_in_the_index_of_runbooks_and_says_how_it_is_seen():
-    _, *sections = (ROOT / "docs/runbooks.md").read_text().split("\n## ")
-    index, *books = sections
-    titles = [book.partition("\n")[0] for book in books]
-    assert re.findall(r"^\| \[([^\]]+)\]", index, re.MULTILINE) == titles
-    assert [
-        title for title, book in zip(titles, books, strict=True) if "**Seen by**" not in book
-    ] == ["Certificate near its end"]
-
-
 def test_every_metric_that_pages_name_exists():
     sources = [
         path.read_text()

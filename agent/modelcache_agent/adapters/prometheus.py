@@ -44,11 +44,13 @@ class PrometheusMetrics(Measures):
         peer_sent_bytes: Callable[[], int] = int,
         sockets: Callable[[], SocketCounters] = SocketCounters,
         certificate_expires_at: Callable[[], float | None] = lambda: None,
+        api_requests: Callable[[], Mapping[tuple[str, ...], int]] = dict,
     ) -> None:
         self.registry = CollectorRegistry()
         super().__init__(self.registry)
         self._sockets = sockets
         self._certificate_expires_at = certificate_expires_at
+        self._api_requests = api_requests
         self._fetch_counters = fetch_counters
         self._keep_egress = keep_egress
         self._peer_answers = peer_answers
@@ -61,7 +63,8 @@ class PrometheusMetrics(Measures):
         self._free_bytes = 0
         self._labels = 0
         self._is_pressed = False
-        self._failures: Counter[str] = Counter()
+        # An alert asks for its increase, which does not see a series begin.
+        self._failures: Counter[str] = Counter({Reason.DIGEST_MISMATCH: 0})
         self._writes: Counter[tuple[str, ...]] = Counter()
         self._scrubbed_bytes = 0
         self._damaged_pieces = 0
@@ -235,6 +238,12 @@ class PrometheusMetrics(Measures):
             "failures", "Failed transfers, proposals and actions on the store.", failures, "reason"
         )
         yield _count("api_writes", "Writes to the API server.", self._writes, "target", "outcome")
+        yield _count(
+            "api_requests",
+            "Requests to the API server.",
+            self._api_requests(),
+            *("verb", "resource", "code"),
+        )
         fetched = self._fetch_counters()
         for name, text in _FETCH_COUNTERS:
             yield _total(f"fetch_{name}", text, getattr(fetched, name))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -22,8 +24,9 @@ from modelcache_testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
+_ROOT = Path(__file__).resolve().parents[3]
+ALERTS = _ROOT / "charts" / "modelcache" / "files" / "monitoring" / "alerts.yaml"
 _READY_SECONDS = 30.0
 
 
@@ -56,6 +59,7 @@ class Prometheus:
         self._ledger = PortLedger(state_folder() / "ports.json")
         self.port = self._ledger.reserve(("prometheus",), self.folder)["prometheus"]
         self._program = self._describe()
+        self.started_at = 0.0
 
     @property
     def url(self) -> str:
@@ -73,6 +77,7 @@ class Prometheus:
         }
         (self.folder / "prometheus.yml").write_text(yaml.safe_dump(document, sort_keys=False))
         self._program.start()
+        self.started_at = time.time()
         wait_until(self._is_ready, seconds=_READY_SECONDS, what="Prometheus to be ready")
 
     def stop(self) -> None:
@@ -88,6 +93,17 @@ class Prometheus:
         """
         found = self._get("query", query=query)
         return list(found["result"]) if found["resultType"] == "vector" else [found["result"]]
+
+    def ask_range(
+        self, query: str, *, start: float, end: float, step: float
+    ) -> list[dict[str, Any]]:
+        """The series of a query over a span (Unix seconds): `metric` and `values`.
+
+        Raises:
+            TestbedError: Prometheus refuses the query, and why.
+        """
+        span = {"start": str(start), "end": str(end), "step": str(step)}
+        return list(self._get("query_range", query=query, **span)["result"])
 
     def ask_number(self, query: str) -> float | None:
         """The one number that a query comes to; None without data."""

@@ -140,6 +140,19 @@ def test_the_first_eviction_is_a_step_from_zero():
     assert scrape(PrometheusMetrics(FetchCounters))[series] == 0
 
 
+def test_the_first_digest_mismatch_is_a_step_from_zero():
+    series = ("modelcache_agent_failures_total", (("reason", "DigestMismatch"),))
+    assert scrape(PrometheusMetrics(FetchCounters))[series] == 0
+
+
+def test_requests_to_the_api_server_are_told_by_verb_resource_and_code():
+    metrics = PrometheusMetrics(
+        FetchCounters, api_requests=lambda: {("watch", "cachenodes", "200"): 2}
+    )
+    labels = (("code", "200"), ("resource", "cachenodes"), ("verb", "watch"))
+    assert scrape(metrics)["modelcache_agent_api_requests_total", labels] == 2
+
+
 def test_the_certificates_end_is_told_once_there_is_one():
     name = ("modelcache_agent_certificate_expiry_timestamp_seconds", ())
     assert name not in scrape(PrometheusMetrics(FetchCounters))

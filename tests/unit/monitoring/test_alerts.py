@@ -82,27 +82,43 @@ def test_the_legend_of_a_query_names_labels_that_it_keeps():
                 assert shown <= groupings_in(query), f"{panel.title}: {legend}"
 
 
-def find_headings() -> set[str]:
-    headings = re.findall(r"^#+ (.+)$", RUNBOOKS.read_text(), re.MULTILINE)
-    return {heading.lower() for heading in headings}
+def read_runbooks() -> tuple[str, dict[str, str]]:
+    """The index, and the sections by their headings."""
+    _, index, *sections = RUNBOOKS.read_text().split("\n## ")
+    return index, {section.partition("\n")[0]: section for section in sections}
 
 
 @pytest.mark.parametrize("name", ALERTS)
 def test_an_alert_has_a_runbook_and_says_what_is_wrong(name):
     rule = ALERTS[name]
     assert rule["annotations"]["runbook_url"] == f"docs/runbooks.md#{name.lower()}"
-    assert name.lower() in find_headings()
+    assert name in read_runbooks()[1]
     assert rule["labels"]["severity"] in {"warning", "critical"}
     assert rule["annotations"]["summary"]
     assert rule["annotations"]["description"]
 
 
 def test_a_runbook_says_what_to_look_at_and_what_to_do():
-    sections = re.split(r"^## ", RUNBOOKS.read_text(), flags=re.MULTILINE)[1:]
-    assert {section.split("\n", 1)[0] for section in sections} == ALERTS.keys()
-    for section in sections:
-        for word in ("**Means.**", "**Look.**", "**Do.**"):
-            assert word in section, section.split("\n", 1)[0]
+    _, sections = read_runbooks()
+    assert list(sections) == list(ALERTS)
+    for name, section in sections.items():
+        assert re.findall(r"^\*\*(\w+)\.\*\*", section, re.MULTILINE) == ["Means", "Look", "Do"], (
+            name
+        )
+
+
+def test_the_index_of_runbooks_has_each_alert_with_its_severity():
+    rows = re.findall(r"^\| \[(\w+)\]\(#(\w+)\) \| (\w+) \|", read_runbooks()[0], re.MULTILINE)
+    assert rows == [
+        (name, name.lower(), rule["labels"]["severity"]) for name, rule in ALERTS.items()
+    ]
+
+
+def test_runbooks_name_panels_that_are_on_the_dashboard():
+    titles = {panel.title for row in read_rows() for panel in row.panels}
+    for name, section in read_runbooks()[1].items():
+        named = set(re.findall(r"(?<!\*)\*([^*\n]+)\*(?!\*)", section))
+        assert named <= titles, f"{name}: {named - titles}"
 
 
 def test_runbooks_and_alerts_name_reasons_that_exist():

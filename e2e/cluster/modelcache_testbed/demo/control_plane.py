@@ -22,6 +22,7 @@ from modelcache_testbed.demo.scene import (
 )
 from modelcache_testbed.demo.steps import check, start_step
 from modelcache_testbed.demo.talk import Program
+from modelcache_testbed.demo.watcher import Watcher
 from modelcache_testbed.errors import TestbedError
 from modelcache_testbed.kube_api import find_condition
 from modelcache_testbed.memory_cgroup import remove_left
@@ -39,9 +40,13 @@ _HOST_CAPACITY = "256Mi"
 class ControlPlaneDemo:
     """One run. Everything it starts stays up afterwards, until `make demo-down`."""
 
-    def __init__(self) -> None:
-        """Refer to the demo's cluster, store and system; nothing is started yet."""
+    def __init__(self, picture: Path | None = None) -> None:
+        """Refer to the demo's cluster, store and system; nothing is started yet.
+
+        With a `picture` a Prometheus reads it all, and the dashboard is drawn there.
+        """
         self._scene = Scene()
+        self._watcher = None if picture is None else Watcher(self._scene, picture)
         self._expected: dict[str, str] = {}
         self._tier = "Host"
 
@@ -51,6 +56,8 @@ class ControlPlaneDemo:
         log = self._scene.system.folder / "prepare.log"
         with Program("prepare", minilm_folder(), folder, log=log) as prepare:
             self.bring_up()
+            if self._watcher is not None:
+                self._watcher.begin()
             self.fill_bucket(prepare, folder)
             references = dict(zip((V1, V2), prepare.ask(), strict=True))
         self.apply_model()
@@ -63,6 +70,8 @@ class ControlPlaneDemo:
         self.delete_cache()
         self.apply_model("Once more, so that there is something to look at.")
         self.await_ready()
+        if self._watcher is not None:
+            self._watcher.show()
         self.farewell()
 
     def bring_up(self) -> None:

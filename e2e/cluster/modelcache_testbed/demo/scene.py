@@ -46,7 +46,7 @@ class Scene:
         self.cluster = LocalCluster.named(NAME)
         self.store = Seaweed.named(NAME)
         self.system = System(self.cluster, state_folder() / "systems" / NAME)
-        self._metrics_ports: dict[str, int] = {}
+        self.metrics_ports: dict[str, int] = {}
 
     # --- bringing things up, and asking for things ------------------------------------------
 
@@ -56,7 +56,7 @@ class Scene:
         port = ledger.reserve([node], self.system.folder)[node]
         extra = (f"--metrics-port={port}", f"--host-capacity={host_capacity}")
         self.system.add_agent(node, capacity="2Gi", extra=extra)
-        self._metrics_ports[node] = port
+        self.metrics_ports[node] = port
 
     def build_version(self, name: str) -> dict[str, Any]:
         """The ModelVersion of that name."""
@@ -186,7 +186,7 @@ class Scene:
 
     def bytes_read(self) -> tuple[int, int]:
         """Bytes that the store has sent, and that the agents have fetched since they started."""
-        fetched = sum(read_metrics(port)[_FETCHED] for port in self._metrics_ports.values())
+        fetched = sum(read_metrics(port)[_FETCHED] for port in self.metrics_ports.values())
         return self.store.sent_bytes(), int(fetched)
 
 
