@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -169,7 +169,7 @@ def _tell_seconds(value: float) -> str:
     return f"{1000 * value:.3g} ms"
 
 
-_UNITS = {
+_UNITS: Mapping[str, Callable[[float], str]] = {
     "bytes": _tell_bytes,
     "Bps": lambda value: f"{_tell_bytes(value)}/s",
     "s": _tell_seconds,
