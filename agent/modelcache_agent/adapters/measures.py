@@ -72,7 +72,14 @@ class Measures:
 
     def _begin_at_zero(self) -> None:
         """A series that begins with its first event hides that event from `increase`."""
+        for result in (_HIT, _MISS):
+            self._attach_seconds.labels(result)
+        for source in LoadSource:
+            tiers = (Tier.HOST, Tier.GPU) if source is LoadSource.DISK else (Tier.DISK,)
+            for tier in tiers:
+                self._load_seconds.labels(tier.label_value, source.value)
         for tier in Tier:
+            self._eviction_age.labels(tier.label_value)
             for result in (_HIT, _MISS):
                 self._attaches.labels(tier.label_value, result)
                 self._attached_bytes.labels(tier.label_value, result)

@@ -166,7 +166,7 @@ def _tell_seconds(value: float) -> str:
     for size, word in ((86_400, "d"), (3600, "h"), (120, "min"), (1, "s")):
         if abs(value) >= size:
             return f"{value / (60 if word == 'min' else size):.3g} {word}"
-    return f"{1000 * value:.3g} ms"
+    return f"{1000 * value:.3g} ms" if value else "0 s"
 
 
 _UNITS: Mapping[str, Callable[[float], str]] = {

@@ -67,7 +67,11 @@ class Prometheus:
         return f"http://{LOOPBACK}:{self.port}"
 
     def start(self, targets: Sequence[Target], rules: Sequence[Path] = ()) -> None:
-        """Read these targets and rules from now on."""
+        """Read these targets and rules from now on; each has been read once when this returns.
+
+        Raises:
+            TestbedError: Prometheus has ended, or a target does not answer.
+        """
         ensure_built([PROMETHEUS])
         every = {"scrape_interval": self._interval, "evaluation_interval": self._interval}
         document = {
@@ -77,8 +81,14 @@ class Prometheus:
         }
         (self.folder / "prometheus.yml").write_text(yaml.safe_dump(document, sort_keys=False))
         self._program.start()
-        self.started_at = time.time()
         wait_until(self._is_ready, seconds=_READY_SECONDS, what="Prometheus to be ready")
+        # It finds its targets seconds after it is ready.
+        wait_until(
+            lambda: [target["health"] for target in self.list_targets()] == ["up"] * len(targets),
+            seconds=_READY_SECONDS,
+            what="Prometheus to read every target",
+        )
+        self.started_at = time.time()
 
     def stop(self) -> None:
         """End it and give its port back; it not running is fine."""

@@ -12,7 +12,6 @@ from modelcache_testbed.demo.scene import TEAM
 from modelcache_testbed.demo.steps import check, start_step
 from modelcache_testbed.models import build_namespace
 from modelcache_testbed.prometheus import ALERTS, Prometheus, Target
-from modelcache_testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from modelcache_testbed.demo.scene import Scene
@@ -48,10 +47,10 @@ class Watcher:
     def show(self) -> None:
         """Draw what was read."""
         start_step("What Prometheus has read: no alert fires, and the dashboard as one picture.")
-        wait_until(
-            lambda: all(target["health"] == "up" for target in self._server.list_targets()),
-            seconds=30,
-            what="all targets to be up",
+        targets = self._server.list_targets()
+        check(
+            all(target["health"] == "up" for target in targets),
+            f"{len(targets)} targets are read",
         )
         rules = self._server.list_rules()
         check(
