@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from modelcache_api.names import LABEL_CACHE
 from modelcache_testbed.bucket import Bucket, hash_tree, minilm_folder
 from modelcache_testbed.console import answer, say
 from modelcache_testbed.demo.host_part import HostPart
@@ -167,9 +168,8 @@ class ControlPlaneDemo:
         start_step(
             "Pods with `kubectl modelcache affinity minilm`: the real scheduler takes warm nodes."
         )
-        chosen = {
-            pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in self._scene.add_pods(*_PODS)
-        }
+        pods = self._scene.add_pods(*_PODS, labels={LABEL_CACHE: CACHE})
+        chosen = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
         for name, node in sorted(chosen.items()):
             say(f"   {name} -> {node}")
         warm = self._scene.warm_nodes()

@@ -21,6 +21,7 @@ from modelcache_testbed.system import System
 from modelcache_testbed.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from modelcache_testbed.kube_api import Document
@@ -76,11 +77,13 @@ class Scene:
         """Change the ModelCache's spec, as a user does."""
         self.cluster.api.patch(f"{_OF_TEAM}/modelcaches/{CACHE}", {"spec": spec})
 
-    def add_pods(self, *names: str) -> list[Document]:
+    def add_pods(self, *names: str, labels: Mapping[str, str] | None = None) -> list[Document]:
         """Create pods with the affinity of the ModelCache; return them once they have a node."""
         found = self.cli("affinity", CACHE, "--namespace", TEAM, "--output", "json")
         for name in names:
-            self.cluster.api.create(_PODS, build_pod(name, json.loads(found)))
+            pod = build_pod(name, json.loads(found))
+            pod["metadata"]["labels"].update(labels or {})
+            self.cluster.api.create(_PODS, pod)
 
         def pods() -> list[Document]:
             return [self.cluster.api.get(f"{_PODS}/{name}") for name in names]
