@@ -21,7 +21,7 @@ import yaml
 from counting_door import CountingDoor
 
 from fakes.played_fleet import PlayedFleet
-from modelcache_kube import MODEL_CACHES, NODES, Change, KubeClient
+from modelcache_kube import MODEL_CACHES, NODES, Change, KubeClient, KubeError
 from modelcache_testbed import LocalCluster, nodes
 from modelcache_testbed.audit import AuditEvent
 from modelcache_testbed.bucket import Bucket
@@ -184,7 +184,7 @@ class Scene:
     async def until(self, is_done: Question, what: str) -> None:
         """Ask twice a second."""
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while (missing := await is_done()) is not None:
+        while (missing := await _ask(is_done)) is not None:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: {missing}")
             await asyncio.sleep(0.5)
@@ -221,6 +221,14 @@ class Scene:
                 )
 
         await asyncio.gather(*map(patch, range(count)))
+
+
+async def _ask(question: Question) -> str | None:
+    """An API server that has just begun may not answer yet."""
+    try:
+        return await question()
+    except KubeError as error:
+        return str(error)
 
 
 def by_operator(events: Iterable[AuditEvent]) -> list[AuditEvent]:

@@ -245,8 +245,11 @@ class Router:
         old = change.old if isinstance(change.old, NodeView) else None
         new = change.new if isinstance(change.new, NodeView) else None
         self._memory.books.invalidate((name,))
-        self._queue.add(node_key(name))
-        if _placement_traits(old) != _placement_traits(new):
+        has_news = _placement_traits(old) != _placement_traits(new)
+        # What an agent that is there labels is its own business.
+        if has_news or not self._memory.agents.is_heard(name):
+            self._queue.add(node_key(name))
+        if has_news:
             self._look_at_caches_on(name, _REPORT_SECONDS)
             self.look_at_unsatisfied()
 
