@@ -167,7 +167,7 @@ class Scene:
         await act()
         await self.until(is_done, name)
         seconds = time.monotonic() - began
-        events = by_operator(self.cluster.audit.events(position))
+        events = but_renewals(by_operator(self.cluster.audit.events(position)))
         span = Span(
             name=name,
             seconds=seconds,

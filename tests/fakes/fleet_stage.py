@@ -75,9 +75,7 @@ class FleetStage(Stage):
     async def place(self, copies: int | str, numbers: Iterable[int] | None = None) -> None:
         async def add(number: int) -> None:
             selector = {"stage": self.name, "pool": self.pool_of(number)}
-            await self.apply_cache(
-                f"c{number}", f"m{number}", copies=copies, nodeSelector=selector
-            )
+            await self.apply_cache(f"c{number}", f"m{number}", copies=copies, nodeSelector=selector)
 
         await _bounded(add, self._numbers(numbers))
 

@@ -1,4 +1,4 @@
-"""Sources for the leader's core in memory: the real client before a store that is told what to say."""
+"""Sources for the leader's core in memory: the real client, a store that is told what to say."""
 
 from __future__ import annotations
 

@@ -101,9 +101,7 @@ async def roll(stage, turn):
         name = f"m{number}-{turn}"
         await stage.apply_version(name, uri=f"s3://{stage.bucket.name}/m{number}")
         spec = {"spec": {"stable": {"modelVersion": name}}}
-        await stage.kube.merge_patch(
-            MODEL_CACHES, f"c{number}", spec, namespace=stage.namespace
-        )
+        await stage.kube.merge_patch(MODEL_CACHES, f"c{number}", spec, namespace=stage.namespace)
 
     await _bounded(one, range(stage.caches))
 
@@ -125,7 +123,7 @@ def objects(found):
 
 
 async def test_C52_of_two_replicas_one_works_and_no_copy_is_begun_twice(stage):
-    """The leader is killed in the middle of its work; then a ghost from the future holds the Lease."""
+    """The leader is killed in the middle; then a ghost from the future holds the Lease."""
     moments_of_two = []
     watcher = asyncio.create_task(watch_for_two_leaders(stage.replicas, moments_of_two))
     half = stage.caches // 2
@@ -234,9 +232,7 @@ async def test_C61_looks_that_were_missed_are_made_up_for_once_and_go_on_in_time
             name: status["contentDigest"]
             for name, status in (await stage.statuses(MODEL_VERSIONS)).items()
         }
-        await _bounded(
-            lambda name: stage.patch_version({"digest": digests[name]}, name), digests
-        )
+        await _bounded(lambda name: stage.patch_version({"digest": digests[name]}, name), digests)
         await settle(stage, door)
         door.lists.clear()
         await asyncio.sleep(2 * period)
@@ -255,7 +251,7 @@ async def set_source(stage, **changes):
 async def settle(stage, door):
     """No list for a while: what had been due is done."""
     before = -1
-    while before != (before := sum(door.lists.values())):
+    while before != (before := sum(door.lists.values())):  # noqa: ASYNC110 - it counts by itself
         await asyncio.sleep(5)
 
 
