@@ -143,6 +143,8 @@ async def _lose_nodes(scene: Scene, lost: list[str], complete: Question) -> None
         scene.fleet.nodes[name].labels = set()
         await scene.fleet.revive(name)
     await scene.until(_all_of(_quiet(scene), complete), "the lost nodes are back")
+    # Copies that took the place of theirs have gone, and may come where they were.
+    scene.labels.forgive()
 
 
 async def _take_away(scene: Scene) -> None:

@@ -32,6 +32,7 @@ from modelcache_testbed.system import NAMESPACE, OPERATOR_ACCOUNT, Program, Syst
 TEAM, BUCKET, POOL = "fleet", "fleet-models", "pool"
 # At most 64 models are labelled on a node, so that `copies: All` of 200 takes several pools.
 POOLS = 4
+OURS = f"/apis/modelcache.io/v1alpha1/namespaces/{TEAM}"
 PREFIX = "cache.modelcache.io/"
 WRITES = frozenset({"create", "update", "patch", "delete"})
 DEADLINE_SECONDS = 900.0
@@ -66,14 +67,17 @@ def add_models(cluster: LocalCluster, store: Seaweed, count: int, copies: int) -
     bucket = Bucket(store, BUCKET)
     cluster.apply([build_namespace(TEAM)])
     cluster.apply([build_secret(TEAM, store)])
-    documents = []
-    for number in range(count):
+
+    def add(number: int) -> None:
         name = f"m{number:03}"
         bucket.put(f"{name}/config.json", b"{}")
-        documents.append(build_version(TEAM, name, f"s3://{BUCKET}/{name}", store.endpoint))
+        version = build_version(TEAM, name, f"s3://{BUCKET}/{name}", store.endpoint)
         placement: dict[str, Any] = {"copies": copies, "nodeSelector": {POOL: pool_of(number)}}
-        documents.append(build_cache(TEAM, name, name, **placement))
-    cluster.apply(documents)
+        cluster.api.create(f"{OURS}/modelversions", version)
+        cluster.api.create(f"{OURS}/modelcaches", build_cache(TEAM, name, name, **placement))
+
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(add, range(count)))
 
 
 @contextmanager
