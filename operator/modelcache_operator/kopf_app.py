@@ -58,6 +58,7 @@ _LONGEST_RESTART_SECONDS: Final = 30.0
 # A run that lasted this long had worked: the next failure is a new one.
 _WORKED_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 15.0
+Told = Callable[[], None]
 _IDENTITY: Final = Identity("modelcache-operator")
 
 
@@ -229,20 +230,25 @@ class KopfInformer:
 
     def _pass_on(self, kind: ObservedKind, change: str | None, raw: Raw) -> None:
         """Parse here, on kopf's thread; hand over to the loop that owns the watch cache."""
-        if change is not None:
-            self._hand_over(self._watches.heard, kind.value)
         metadata = raw["metadata"]
         key = ObjectKey(metadata.get("namespace", ""), metadata["name"])
         if change == "DELETED":
-            self._hand_over(self._cache.forget, kind, key, Uid(metadata["uid"]))
+            told: Told = partial(self._cache.forget, kind, key, Uid(metadata["uid"]))
         elif self._cache.version_of(kind, key) == read_version(raw):
             # Mostly the answer to a write of ours was here before it.
-            self._hand_over(self._note_repeated, kind, change is None)
+            told = partial(self._note_repeated, kind, is_listed=change is None)
         else:
-            self._hand_over(self._observe, parse_object(kind, raw), change is None)
-        self._hand_over(self._on_event, kind.value)
+            told = partial(self._observe, parse_object(kind, raw), is_listed=change is None)
+        # Once for all of it: each time wakes the other loop.
+        self._hand_over(self._take, kind, told, change is None)
 
-    def _observe(self, seen: Observed, is_listed: bool) -> None:  # noqa: FBT001 - call_soon
+    def _take(self, kind: ObservedKind, told: Told, is_listed: bool) -> None:  # noqa: FBT001
+        if not is_listed:
+            self._watches.heard(kind.value)
+        told()
+        self._on_event(kind.value)
+
+    def _observe(self, seen: Observed, *, is_listed: bool) -> None:
         known = self._cache.version_of(seen.kind, seen.key)
         self._cache.observe(seen)
         # The first list repeats what we have listed ourselves; a later one that brings news
@@ -252,7 +258,7 @@ class KopfInformer:
         elif seen.kind in self._has_listed and known != seen.version:
             self._on_relist()
 
-    def _note_repeated(self, kind: ObservedKind, is_listed: bool) -> None:  # noqa: FBT001
+    def _note_repeated(self, kind: ObservedKind, *, is_listed: bool) -> None:
         if not is_listed:
             self._has_listed.add(kind)
 
