@@ -236,11 +236,7 @@ async def test_C61_looks_that_were_missed_are_made_up_for_once_and_go_on_in_time
         await settle(stage, door)
         door.lists.clear()
         await asyncio.sleep(2 * period)
-        assert not door.lists, "what is pinned is not looked at"
-        started = loop.time()
-        await _bounded(lambda name: stage.patch_version({"digest": None}, name), digests)
-        await stage.until_all(lambda: fewest(stage, door), lambda count: count >= 2)
-        assert_in_time(door, started, loop.time(), period)
+        assert not door.lists, "what is pinned, which is for good, is not looked at"
 
 
 async def set_source(stage, **changes):

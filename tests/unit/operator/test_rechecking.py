@@ -359,13 +359,3 @@ def test_C61_from_daily_to_every_minute_is_one_look_at_once_and_then_one_a_minut
     assert len(stage.listed) == 1
     assert stage.wait(59, step=1) == 0
     assert stage.wait(600, step=1) in (9, 10)
-
-
-def test_C61_a_pin_suspends_the_looks_and_its_end_resumes_them_with_one(stage):
-    stage.edit(source={"recheck_interval": "1m"})
-    stage.edit(digest=stage.version.status.content_digest)
-    stage.listed.clear()
-    assert stage.wait(3 * HOUR, step=60) == 0
-    stage.edit(digest=None)
-    assert stage.wait(59, step=1) == 1
-    assert stage.wait(600, step=1) in (9, 10)
