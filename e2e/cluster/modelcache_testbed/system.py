@@ -114,10 +114,7 @@ class System:
         self.cluster.apply(_ROOT / "crds")
         files = _ROOT / "charts" / "modelcache" / "files"
         self.cluster.apply(files / "accounts.yaml")
-        # Folders below hold what others than the API server read.
-        for file in sorted(files.glob("*.yaml")):
-            if file.name != "accounts.yaml":
-                self.cluster.apply(file)
+        self.cluster.apply(files)
         self.cluster.kubectl(
             "wait",
             "--for=condition=Established",
