@@ -189,6 +189,7 @@ class Scene:
         """Ask twice a second."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while (missing := await _ask(is_done)) is not None:
+            self.fleet.assert_alive()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: {missing}")
             await asyncio.sleep(0.5)

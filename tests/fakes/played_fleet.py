@@ -104,6 +104,12 @@ class PlayedFleet:
 
         await _bounded(start, node_names)
 
+    def assert_alive(self) -> None:
+        """Raise what has ended a part of it: silence would look like agents that are slow."""
+        for task in self._tasks:
+            if task.done():
+                raise AssertionError(f"{task.get_name()} has ended") from task.exception()
+
     async def renew(self) -> None:
         """Every living agent renews its Lease."""
         living = [node.name for node in self.nodes.values() if node.is_alive]
