@@ -159,6 +159,10 @@ fuzz-nightly: setup ## The socket: a million malformed messages, a thousand atta
 rollouts-nightly: setup binaries ## Twenty rollouts, forth and back, under kills of everything.
 	@MODELCACHE_ROLLOUT_RUNS=20 $(RUN) -m pytest -q -s e2e/test_rollout_kills.py
 
+.PHONY: fleet-nightly
+fleet-nightly: setup binaries ## C40, C44, C52, C61 among 1,000 played nodes and 200 ModelCaches.
+	@MODELCACHE_FLEET_NODES=$(or $(NODES),1000) MODELCACHE_FLEET_CACHES=$(or $(CACHES),200) $(RUN) -m pytest -q -s tests/fleet -m fleet $(if $(K),-k "$(K)")
+
 .PHONY: e2e
 e2e: setup binaries $(if $(ROOT),images) ## End-to-end: demo and kills; as root also the product on three real nodes.
 	@$(if $(ROOT),,echo "not root: the suites on real nodes are left out")

@@ -45,10 +45,10 @@ from modelcache_testbed.system import Program, System
 NODES, CACHES = scaled(1000, 40), scaled(200, 8)
 LOST = NODES // 10
 COPIES, MORE_COPIES = 4, 5
-LOST_AFTER_SECONDS = 60.0
-# Real agents renew each 60 s; these are to be missed sooner.
-RENEW_SECONDS = 15.0
-AWAY_SECONDS = 120.0
+# Real agents renew each 60 s and are called lost after 300: these are missed sooner, in proportion.
+LOST_AFTER_SECONDS = 120.0
+RENEW_SECONDS = 24.0
+AWAY_SECONDS = float(scaled(120, 20))
 WAVE = max(1, NODES // 20)
 QUIET_SECONDS, IDLE_SECONDS = 10.0, 60.0
 _RECONCILES = "modelcache_operator_reconciles_total"
@@ -143,6 +143,8 @@ async def _lose_nodes(scene: Scene, lost: list[str], complete: Question) -> None
         scene.fleet.nodes[name].labels = set()
         await scene.fleet.revive(name)
     await scene.until(_all_of(_quiet(scene), complete), "the lost nodes are back")
+    # Copies that took the place of theirs have gone, and may come where they were.
+    scene.labels.forgive()
 
 
 async def _take_away(scene: Scene) -> None:

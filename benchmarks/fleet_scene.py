@@ -21,7 +21,7 @@ import yaml
 from counting_door import CountingDoor
 
 from fakes.played_fleet import PlayedFleet
-from modelcache_kube import MODEL_CACHES, NODES, Change, KubeClient
+from modelcache_kube import MODEL_CACHES, NODES, Change, KubeClient, KubeError
 from modelcache_testbed import LocalCluster, nodes
 from modelcache_testbed.audit import AuditEvent
 from modelcache_testbed.bucket import Bucket
@@ -32,6 +32,7 @@ from modelcache_testbed.system import NAMESPACE, OPERATOR_ACCOUNT, Program, Syst
 TEAM, BUCKET, POOL = "fleet", "fleet-models", "pool"
 # At most 64 models are labelled on a node, so that `copies: All` of 200 takes several pools.
 POOLS = 4
+OURS = f"/apis/modelcache.io/v1alpha1/namespaces/{TEAM}"
 PREFIX = "cache.modelcache.io/"
 WRITES = frozenset({"create", "update", "patch", "delete"})
 DEADLINE_SECONDS = 900.0
@@ -66,14 +67,17 @@ def add_models(cluster: LocalCluster, store: Seaweed, count: int, copies: int) -
     bucket = Bucket(store, BUCKET)
     cluster.apply([build_namespace(TEAM)])
     cluster.apply([build_secret(TEAM, store)])
-    documents = []
-    for number in range(count):
+
+    def add(number: int) -> None:
         name = f"m{number:03}"
         bucket.put(f"{name}/config.json", b"{}")
-        documents.append(build_version(TEAM, name, f"s3://{BUCKET}/{name}", store.endpoint))
+        version = build_version(TEAM, name, f"s3://{BUCKET}/{name}", store.endpoint)
         placement: dict[str, Any] = {"copies": copies, "nodeSelector": {POOL: pool_of(number)}}
-        documents.append(build_cache(TEAM, name, name, **placement))
-    cluster.apply(documents)
+        cluster.api.create(f"{OURS}/modelversions", version)
+        cluster.api.create(f"{OURS}/modelcaches", build_cache(TEAM, name, name, **placement))
+
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(add, range(count)))
 
 
 @contextmanager
@@ -167,7 +171,7 @@ class Scene:
         await act()
         await self.until(is_done, name)
         seconds = time.monotonic() - began
-        events = by_operator(self.cluster.audit.events(position))
+        events = but_renewals(by_operator(self.cluster.audit.events(position)))
         span = Span(
             name=name,
             seconds=seconds,
@@ -184,7 +188,8 @@ class Scene:
     async def until(self, is_done: Question, what: str) -> None:
         """Ask twice a second."""
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while (missing := await is_done()) is not None:
+        while (missing := await _ask(is_done)) is not None:
+            self.fleet.assert_alive()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: {missing}")
             await asyncio.sleep(0.5)
@@ -221,6 +226,14 @@ class Scene:
                 )
 
         await asyncio.gather(*map(patch, range(count)))
+
+
+async def _ask(question: Question) -> str | None:
+    """An API server that has just begun may not answer yet."""
+    try:
+        return await question()
+    except KubeError as error:
+        return str(error)
 
 
 def by_operator(events: Iterable[AuditEvent]) -> list[AuditEvent]:

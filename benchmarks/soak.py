@@ -14,6 +14,7 @@ import random
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,7 +94,7 @@ class Churn:
         acts = (self._make, self._make, self._change, self._delete, self._silence, self._revive)
         act = self.chance.choice(acts)
         await act()
-        return act.__name__
+        return act.__name__.strip("_")
 
     async def _make(self) -> None:
         if len(self.caches) >= MOST:
@@ -175,16 +176,20 @@ async def _soak(world: World, team: str, names: list[str]) -> dict[str, list[Sam
         churn = Churn(world, team, fleet, random.Random(SEED))
         end = time.monotonic() + MINUTES * 60
         sampled = minted = time.monotonic()
+        done: Counter[str] = Counter()
         while time.monotonic() < end:
-            await churn.act()
+            done[await churn.act()] += 1
             await asyncio.sleep(ACTION_SECONDS)
             now = time.monotonic()
             if now - minted > TOKENS_SECONDS:
                 await asyncio.to_thread(_mint_tokens, world.system)
                 minted = now
             if now - sampled > min(SAMPLE_SECONDS, MINUTES * 60 / 20):
+                fleet.assert_alive()
                 _take_samples(programs, taken)
                 sampled = now
+        told = ", ".join(f"{count} {what}" for what, count in sorted(done.items()))
+        print(f"{told}; {len(fleet.downloads)} copies were begun by stand-ins", flush=True)
     _take_samples(programs, taken)
     if ended := [name for name, one in programs.items() if one.identity != born[name]]:
         raise SystemExit(f"ended by themselves: {', '.join(ended)}")

@@ -145,6 +145,10 @@ class Assignments:
         """The assignment of one ModelCache."""
         return self._by_cache.get(cache)
 
+    def __len__(self) -> int:
+        """How many ModelCaches are placed somewhere."""
+        return len(self._by_cache)
+
     def caches(self) -> Iterable[ObjectKey]:
         """All ModelCaches that are placed somewhere."""
         return tuple(self._by_cache)

@@ -44,7 +44,7 @@ from modelcache_operator.grant_authentication import Authenticator
 from modelcache_operator.grants import GrantService
 from modelcache_operator.grants_server import GrantsServer
 from modelcache_operator.health import make_health
-from modelcache_operator.keys import version_key
+from modelcache_operator.keys import KeyKind, version_key
 from modelcache_operator.kopf_app import KopfInformer
 from modelcache_operator.leading import Term
 from modelcache_operator.peer_credentials import PeerCredentials
@@ -132,7 +132,12 @@ class _Program:
             KubeKeyedData(kube), files.allow_list.current, hub_endpoint=config.hub_endpoint
         )
         self._manifests = ConfigMapManifests(kube, config.namespace)
-        self._queue = WorkQueue(self._metrics, uniform=random.uniform)
+        # A node's entries are written when those who place on it have had their turn.
+        self._queue = WorkQueue(
+            self._metrics,
+            uniform=random.uniform,
+            is_patient=lambda key: key.kind is KeyKind.NODE,
+        )
         self._default_quota = files.default_quota
         self._term = self._make_term(self._sources, self._manifests)
         self._is_serving_grants = False

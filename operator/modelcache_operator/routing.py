@@ -38,6 +38,8 @@ from modelcache_operator.ports.world import ObservedWorld
 _REPORT_SECONDS: Final = 0.5
 # Those of more nodes come over a longer time, and each look costs more: these are worth one.
 _REPORTS_A_SECOND: Final = 200
+# Where all ModelCaches come to nodes at once, each look at one writes a status.
+_LOOKS_A_SECOND: Final = 50
 # A node that appears or changes may offer room to every ModelCache that lacks some.
 _ROOM_SECONDS: Final = 1.0
 _SWEEP_SECONDS: Final = 2.0
@@ -245,8 +247,11 @@ class Router:
         old = change.old if isinstance(change.old, NodeView) else None
         new = change.new if isinstance(change.new, NodeView) else None
         self._memory.books.invalidate((name,))
-        self._queue.add(node_key(name))
-        if _placement_traits(old) != _placement_traits(new):
+        has_news = _placement_traits(old) != _placement_traits(new)
+        # What an agent that is there labels is its own business.
+        if has_news or not self._memory.agents.is_heard(name):
+            self._queue.add(node_key(name))
+        if has_news:
             self._look_at_caches_on(name, _REPORT_SECONDS)
             self.look_at_unsatisfied()
 
@@ -285,7 +290,7 @@ class Router:
                 map(self._copies_of, self._world.caches_of_version(version.key)), default=0
             )
             is_known = version.status.content_digest is not None
-            seconds = _settling_seconds(copies if is_known else 0) / 2
+            seconds = self._settling_seconds(copies) / 2 if is_known else _REPORT_SECONDS / 2
             self._queue.add(version_key(version.key), after_seconds=seconds)
 
     def _look_at_caches_on(
@@ -297,8 +302,13 @@ class Router:
             if versions is None or (assignment is not None and assignment.versions & versions):
                 # How far copies beyond those that pods need already are may be told later.
                 is_report = versions is not None and self._is_ready(key)
-                settling = _settling_seconds(self._copies_of(key) if is_report else 0)
+                settling = self._settling_seconds(self._copies_of(key)) if is_report else 0.0
                 self._queue.add(cache_key(key), after_seconds=max(seconds, settling))
+
+    def _settling_seconds(self, copies: int) -> float:
+        """How long reports about one of so many copies may wait for others."""
+        looks = len(self._memory.assignments) / _LOOKS_A_SECOND
+        return max(_REPORT_SECONDS, copies / _REPORTS_A_SECOND, looks)
 
     def _copies_of(self, cache: ObjectKey) -> int:
         assignment = self._memory.assignments.of(cache)
@@ -308,10 +318,6 @@ class Router:
         cache = self._world.model_cache(key)
         ready = find_condition(cache.status.conditions) if cache is not None else None
         return ready is not None and ready.status == "True"
-
-
-def _settling_seconds(copies: int) -> float:
-    return max(_REPORT_SECONDS, copies / _REPORTS_A_SECOND)
 
 
 def _traits_for_dependants(view: View | None) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 # A step awaits the API server and the source, which have deadlines of their own; this one catches
 # what has none.
 _STEP_SECONDS: Final = 600.0
+# Who lets others go first does so for no longer than this.
+_PATIENCE_SECONDS: Final = 3.0
 
 Handler = Callable[[Key], Awaitable["Requeue"]]
 
@@ -46,9 +48,13 @@ class RetryDelays:
 
 @dataclass(slots=True)
 class _Waiting:
-    """Keys by state. A key is in at most one of ready and delayed; active ones may be again."""
+    """Keys by state. A key is in at most one of ready and delayed; active ones may be again.
+
+    `patient` are those of the ready ones that let others go first, with the time since when.
+    """
 
     ready: deque[Key] = field(default_factory=deque)
+    patient: deque[tuple[Key, float]] = field(default_factory=deque)
     ready_set: set[Key] = field(default_factory=set)
     delayed: dict[Key, asyncio.TimerHandle] = field(default_factory=dict)
     active: set[Key] = field(default_factory=set)
@@ -59,7 +65,8 @@ class _Waiting:
 class WorkQueue:
     """Coalesces by key. All methods belong to the event loop that runs it.
 
-    Time is the loop's own, so that tests bring theirs.
+    Keys that are `is_patient` let the others go first, for a while: what many decisions come to is
+    then written once. Time is the loop's own, so that tests bring theirs.
     """
 
     def __init__(
@@ -68,10 +75,12 @@ class WorkQueue:
         *,
         uniform: Callable[[float, float], float],
         delays: RetryDelays | None = None,
+        is_patient: Callable[[Key], bool] = lambda _key: False,
     ) -> None:
         self._observer = observer
         self._uniform = uniform
         self._delays = delays or RetryDelays()
+        self._is_patient = is_patient
         self._waiting = _Waiting()
         self._wake = asyncio.Event()
 
@@ -85,7 +94,7 @@ class WorkQueue:
     @property
     def depth(self) -> int:
         """Keys that are ready or being worked on."""
-        return len(self._waiting.ready) + len(self._waiting.active)
+        return len(self._waiting.ready_set) + len(self._waiting.active)
 
     async def run(self, handler: Handler, workers: int) -> None:
         """Work for ever. On cancellation the workers stop where they are, and all is forgotten."""
@@ -110,7 +119,10 @@ class WorkQueue:
         if key in waiting.active:
             waiting.dirty.add(key)
         elif key not in waiting.ready_set:
-            waiting.ready.append(key)
+            if self._is_patient(key):
+                waiting.patient.append((key, asyncio.get_running_loop().time()))
+            else:
+                waiting.ready.append(key)
             waiting.ready_set.add(key)
             self._wake.set()
             self._observer.queued(self.depth)
@@ -125,17 +137,27 @@ class WorkQueue:
             planned.cancel()
         self._waiting.delayed[key] = loop.call_at(due, self._make_ready, key)
 
+    def _take(self) -> Key:
+        """The next key of those that are ready."""
+        waiting, now = self._waiting, asyncio.get_running_loop().time()
+        is_due = waiting.patient and now - waiting.patient[0][1] >= _PATIENCE_SECONDS
+        if is_due or not waiting.ready:
+            key, _ = waiting.patient.popleft()
+        else:
+            key = waiting.ready.popleft()
+        waiting.ready_set.discard(key)
+        return key
+
     async def _work(self, handler: Handler) -> None:
         while True:
-            while not self._waiting.ready:
+            while not self._waiting.ready_set:
                 self._wake.clear()
                 await self._wake.wait()
             waiting = self._waiting
-            key = waiting.ready.popleft()
-            waiting.ready_set.discard(key)
+            key = self._take()
             waiting.active.add(key)
             try:
-                with about(object=str(key), trace=secrets.token_hex(16)):
+                with about(object=str(key), trace=f"{random.getrandbits(128):032x}"):
                     await self._step(handler, key)
             finally:
                 waiting.active.discard(key)

@@ -104,6 +104,12 @@ class PlayedFleet:
 
         await _bounded(start, node_names)
 
+    def assert_alive(self) -> None:
+        """Raise what has ended a part of it: silence would look like agents that are slow."""
+        for task in self._tasks:
+            if task.done():
+                raise AssertionError(f"{task.get_name()} has ended") from task.exception()
+
     async def renew(self) -> None:
         """Every living agent renews its Lease."""
         living = [node.name for node in self.nodes.values() if node.is_alive]
@@ -211,21 +217,28 @@ class PlayedFleet:
         report = {"uid": uid, "state": state, "reason": reason, "message": message}
         if state == "Cached":
             digest = entry.get("contentDigest") or await self._adopt(entry)
+            if digest is None:
+                return {"uid": uid, "state": "Pending", "reason": "Waiting", "message": ""}
             tier = "Disk" if node.is_slow else entry.get("tier", "Disk")
             report |= {"contentDigest": digest, "tier": tier, "progressPercent": 100}
         return report
 
-    async def _adopt(self, entry: dict[str, Any]) -> str:
+    async def _adopt(self, entry: dict[str, Any]) -> str | None:
         """Propose what these bytes could be; the first one to say so decides for all."""
         uid = Uid(entry["uid"])
         async with self._adopting.setdefault(uid, asyncio.Lock()):
             if uid not in self._adopted:
-                self._adopted[uid] = await self._propose(uid, entry)
+                proposed = await self._propose(uid, entry)
+                if proposed is None:
+                    return None
+                self._adopted[uid] = proposed
         return self._adopted[uid]
 
-    async def _propose(self, uid: Uid, entry: dict[str, Any]) -> str:
+    async def _propose(self, uid: Uid, entry: dict[str, Any]) -> str | None:
+        """None of a version that was deleted meanwhile: the entry goes next."""
         source = await self.manifests.get_source(uid, entry["sourceDigest"])
-        assert source is not None, entry
+        if source is None:
+            return None
         files = [
             ContentFile(file.path, file.size_bytes, hashlib.sha256(file.path.encode()).hexdigest())
             for file in source.files

@@ -1,30 +1,35 @@
 """Each of twenty faults leads to one reason, Event, metric and alert; `why` names it and its cure.
 
-The leader's core on a cluster in memory: what is injected is what sources, agents, kubelets and
-users do.
+The leader's core on a cluster in memory. Injected is what stores answer to the real client, what
+Secrets, quotas and specs hold, how large disks are, and whose Leases are renewed. Played is what an
+agent says of its own bytes: that they are verified, or no model.
 """
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from builders import GIB, digest
+from builders import GIB, digest, make_version
 from fakes.alert_scenes import MINUTES
 from fakes.memory_core import MemoryCore, MemoryWorld
+from fakes.s3_stub import Answer, error
+from fakes.scripted_store import ScriptedStore
 from modelcache_api.cures import CURES
 from modelcache_api.names import EntryState, Reason
 from modelcache_api.v1alpha1.rollout import CanarySpec
+from modelcache_api.v1alpha1.source import SecretRef
 from modelcache_cli.why import Target, TargetKind, judge_object
 from modelcache_operator.adapters.metrics import OperatorMetrics
+from modelcache_operator.decide.allowed_sources import AllowList
 from modelcache_operator.decide.world import NodeName, ObjectKey
 from modelcache_operator.keys import version_key
-from modelcache_operator.ports.sources import SourceError
 from modelcache_testbed.programs import promtool
 
 ALERTS = (
@@ -36,6 +41,13 @@ DAY = 86400.0
 VERSION, CACHE, NODE = TargetKind.VERSION, TargetKind.CACHE, TargetKind.NODE
 # What an Event of each kind of target is regarding.
 _KINDS = {VERSION: "ModelVersion", CACHE: "ModelCache", NODE: "CacheNode"}
+_NO_BUCKET = error(404, "NoSuchBucket")
+_SKEWED = error(
+    403,
+    "RequestTimeTooSkewed",
+    RequestTime="20261129T100000Z",
+    ServerTime="2026-11-29T10:20:00Z",
+)
 _OF_M1 = 'name="m1",namespace="search"'
 _OF_C1 = 'name="c1",namespace="search"'
 
@@ -43,15 +55,25 @@ _OF_C1 = 'name="c1",namespace="search"'
 class Stage:
     """Three nodes and a leader; m1 is held on two of them once `run` was called."""
 
-    def __init__(self) -> None:
-        self.world = MemoryWorld()
+    def __init__(self, store: ScriptedStore) -> None:
+        self.store, self.world = store, MemoryWorld()
+        self.world.sources = store
         for number in range(3):
             self.world.add_node(f"n{number}")
         self.core = MemoryCore(self.world)
         self.core.begin()
 
+    def add_version(self, name: str = "m1", secret: str = "keys") -> None:
+        view = make_version(name, uid=f"uid-{name}", resolved=False)
+        source = {
+            "endpoint": self.store.endpoint,
+            "credentials_secret_ref": SecretRef(name=secret),
+        }
+        spec = {"source": view.spec.source.model_copy(update=source)}
+        self.world.show(replace(view, spec=view.spec.model_copy(update=spec)))
+
     def run(self, **cache) -> None:
-        self.world.add_version()
+        self.add_version()
         self.world.add_cache(**{"copies": 2, **cache})
         self.look()
 
@@ -70,10 +92,6 @@ class Stage:
             self.core.recheck_queue.add(version_key(M1))
             self.core.settle()
 
-    def fail(self, reason: Reason) -> None:
-        """What the source of m1 answers from now on."""
-        self.world.sources.failures["m1"] = SourceError(reason, "as injected")
-
     @property
     def version(self):
         return self.world.cache.model_version_named(M1)
@@ -84,23 +102,51 @@ class Stage:
         return min(str(node.name) for node in nodes if node.spec.entries)
 
 
-def _refused(reason: Reason) -> Callable[[Stage], None]:
+@contextmanager
+def opened_stage() -> Iterator[Stage]:
+    store = ScriptedStore()
+    try:
+        yield Stage(store)
+    finally:
+        store.close()
+
+
+def _refused(answer: Answer) -> Callable[[Stage], None]:
     def inject(stage: Stage) -> None:
-        stage.fail(reason)
-        stage.world.add_version()
+        stage.store.refusal = answer
+        stage.add_version()
 
     return inject
 
 
+def _source_is_not_allowed(stage: Stage) -> None:
+    stage.store.allow_list = AllowList()
+    stage.add_version()
+
+
+def _secret_is_missing(stage: Stage) -> None:
+    stage.add_version(secret="no-such-secret")
+
+
+def _nobody_listens(stage: Stage) -> None:
+    stage.store.go_away()
+    stage.add_version()
+
+
+def _authority_is_unknown(stage: Stage) -> None:
+    stage.store.use_private_authority()
+    stage.add_version()
+
+
 def _source_is_replaced(stage: Stage) -> None:
     stage.run()
-    stage.world.sources.etag = "another"
+    stage.store.etag = '"another"'
     stage.wait(1.2 * DAY, step=3600)
 
 
 def _source_vanishes(stage: Stage) -> None:
     stage.run()
-    stage.fail(Reason.SOURCE_NOT_FOUND)
+    stage.store.refusal = _NO_BUCKET
     stage.wait(1.2 * DAY, step=3600)
 
 
@@ -117,7 +163,7 @@ def _nodes_are_too_small(stage: Stage) -> None:
 
 def _disks_are_full(stage: Stage) -> None:
     stage.world.capacity = GIB
-    stage.world.add_version("m0")
+    stage.add_version("m0")
     stage.world.add_cache("c0", version="m0", copies=3, min_ready=3)
     stage.look()
     stage.run(copies=1)
@@ -156,7 +202,7 @@ def _agent_falls_silent(stage: Stage) -> None:
 def _canary_has_no_room(stage: Stage) -> None:
     stage.world.capacity = GIB + GIB // 2
     stage.run()
-    stage.world.add_version("m2")
+    stage.add_version("m2")
     cache = stage.world.cache.model_cache(C1)
     canary = CanarySpec(model_version="m2", weight=5)
     spec = cache.spec.model_copy(update={"canary": canary})
@@ -175,12 +221,7 @@ class Fault:
     alert: str
 
 
-def _of_version(reason: Reason) -> Fault:
-    name = f"the source answers {reason}"
-    return _of_bytes(name, _refused(reason), reason)
-
-
-def _of_bytes(name: str, inject: Callable[[Stage], None], reason: Reason) -> Fault:
+def _of_version(name: str, inject: Callable[[Stage], None], reason: Reason) -> Fault:
     metric = f'modelcache_version_reason{{{_OF_M1},reason="{reason}"}} 1.0'
     target = Target(VERSION, "m1", "search")
     return Fault(name, inject, target, reason, metric, "ModelCacheVersionNotReady")
@@ -198,17 +239,19 @@ def _of_source(name: str, inject: Callable[[Stage], None], reason: Reason) -> Fa
 
 
 FAULTS = (
-    _of_version(Reason.SOURCE_NOT_FOUND),
-    _of_version(Reason.SOURCE_NOT_ALLOWED),
-    _of_version(Reason.AUTH_FAILED),
-    _of_version(Reason.SECRET_NOT_FOUND),
-    _of_version(Reason.CREDENTIALS_EXPIRED),
-    _of_version(Reason.ENDPOINT_UNREACHABLE),
-    _of_version(Reason.TLS_FAILED),
-    _of_version(Reason.CLOCK_SKEW),
+    _of_version("there is no such bucket", _refused(_NO_BUCKET), Reason.SOURCE_NOT_FOUND),
+    _of_version("the source is not allowed", _source_is_not_allowed, Reason.SOURCE_NOT_ALLOWED),
+    _of_version("the keys are refused", _refused(error(403, "AccessDenied")), Reason.AUTH_FAILED),
+    _of_version("the Secret is missing", _secret_is_missing, Reason.SECRET_NOT_FOUND),
+    _of_version(
+        "the token has ended", _refused(error(400, "ExpiredToken")), Reason.CREDENTIALS_EXPIRED
+    ),
+    _of_version("nobody listens at the endpoint", _nobody_listens, Reason.ENDPOINT_UNREACHABLE),
+    _of_version("the authority is unknown", _authority_is_unknown, Reason.TLS_FAILED),
+    _of_version("the clocks differ", _refused(_SKEWED), Reason.CLOCK_SKEW),
     _of_source("other bytes lie at the source", _source_is_replaced, Reason.SOURCE_CHANGED),
     _of_source("the source is deleted", _source_vanishes, Reason.SOURCE_GONE),
-    _of_bytes("the pin names other bytes", _pin_contradicts, Reason.DIGEST_MISMATCH),
+    _of_version("the pin names other bytes", _pin_contradicts, Reason.DIGEST_MISMATCH),
     _of_cache("no disk is large enough", _nodes_are_too_small, Reason.NEVER_FITS),
     _of_cache("the disks are full", _disks_are_full, Reason.INSUFFICIENT_SPACE),
     _of_cache("the selector matches nothing", _nothing_matches, Reason.NO_ELIGIBLE_NODE),
@@ -254,6 +297,12 @@ def _ask_why(stage: Stage, target: Target) -> str:
     return judge_object(target.kind, {"status": status}).tell(target)
 
 
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with opened_stage() as stage:
+        yield stage
+
+
 def test_there_are_twenty_and_no_two_are_one():
     assert len(FAULTS) == 20
     assert len({fault.name for fault in FAULTS}) == 20
@@ -261,8 +310,7 @@ def test_there_are_twenty_and_no_two_are_one():
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.name for fault in FAULTS])
-def test_a_fault_is_one_reason_one_event_and_one_metric_and_why_names_the_cure(fault):
-    stage = Stage()
+def test_a_fault_is_one_reason_one_event_and_one_metric_and_why_names_the_cure(stage, fault):
     metrics = OperatorMetrics(stage.world.cache, lambda: True)
     fault.inject(stage)
     stage.look()
@@ -284,8 +332,7 @@ def test_a_fault_is_one_reason_one_event_and_one_metric_and_why_names_the_cure(f
 
 
 @pytest.mark.parametrize("kind", [VERSION, CACHE, NODE])
-def test_where_nothing_is_wrong_no_warning_and_no_metric_says_so(kind):
-    stage = Stage()
+def test_where_nothing_is_wrong_no_warning_and_no_metric_says_so(stage, kind):
     metrics = OperatorMetrics(stage.world.cache, lambda: True)
     stage.run()
     stage.look()
@@ -299,7 +346,10 @@ def test_where_nothing_is_wrong_no_warning_and_no_metric_says_so(kind):
 
 def test_each_fault_is_told_by_one_alert(tmp_path):
     """Prometheus's own tool: all that the operator says in the fault, for an hour."""
-    tests = [_play(Stage(), fault) for fault in FAULTS]
+    tests = []
+    for fault in FAULTS:
+        with opened_stage() as stage:
+            tests.append(_play(stage, fault))
     document = {"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": tests}
     file = tmp_path / "faults.yaml"
     file.write_text(yaml.safe_dump(document, sort_keys=False))

@@ -77,12 +77,16 @@ def parse_object(kind: ObservedKind, raw: Raw) -> Observed:
     """The object, with its view if it is what this release knows."""
     metadata = raw["metadata"]
     key = ObjectKey(metadata.get("namespace", ""), metadata["name"])
-    version = int(metadata.get("resourceVersion") or 0)
-    uid = Uid(metadata["uid"])
+    version, uid = read_version(raw), Uid(metadata["uid"])
     try:
         return Observed(kind, key, uid, version, _PARSERS[kind](raw, key, uid))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return Observed(kind, key, uid, version, None, f"{type(error).__name__}: {error}")
+
+
+def read_version(raw: Raw) -> int:
+    """The resourceVersion; 0 of an object without one."""
+    return int(raw["metadata"].get("resourceVersion") or 0)
 
 
 def _parse_version(raw: Raw, key: ObjectKey, uid: Uid) -> ModelVersionView:

@@ -60,7 +60,9 @@ def version_events(
     regarding = Regarding(
         names.KIND_MODEL_VERSION, version.key.namespace, version.key.name, version.uid
     )
-    told = tell_transition(regarding, version.status.conditions, became)
+    # That its source is being listed is quiet; all else that keeps it from being Ready is trouble,
+    # though it may pass by itself.
+    told = tell_transition(regarding, version.status.conditions, became, may_move=False)
     of_source = _tell_source(regarding, version.status.conditions, became)
     return (*told, *(note for note in of_source if note.reason not in {n.reason for n in told}))
 
@@ -94,9 +96,16 @@ def node_events(
 
 
 def tell_transition(
-    regarding: Regarding, was: Sequence[ConditionStatus], became: Sequence[ConditionStatus]
+    regarding: Regarding,
+    was: Sequence[ConditionStatus],
+    became: Sequence[ConditionStatus],
+    *,
+    may_move: bool = True,
 ) -> tuple[EventNote, ...]:
-    """One Event if Ready changed its status or its reason."""
+    """One Event if Ready changed its status or its reason.
+
+    That something is not Ready is a warning, but of what `may_move` not while it does.
+    """
     old, new = find_condition(was), find_condition(became)
     if new is None or new.reason in _QUIET:
         return ()
@@ -106,7 +115,8 @@ def tell_transition(
     is_moving = moving is not None and moving.status == "True"
     if is_moving and new.reason in _QUIET_WHILE_MOVING:
         return ()
-    is_warning = (new.status != "True" and not is_moving) or new.reason in _READY_BUT
+    is_wanting = new.status != "True" and not (may_move and is_moving)
+    is_warning = is_wanting or new.reason in _READY_BUT
     return (EventNote(regarding, is_warning, new.reason, new.message or new.reason),)
 
 

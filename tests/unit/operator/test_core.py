@@ -9,7 +9,7 @@ import pytest
 
 from builders import GIB, digest, make_cache, make_node, make_version
 from fakes.memory_core import MemoryCore, MemoryWorld
-from modelcache_api.names import Condition, EntryState, Reason
+from modelcache_api.names import NODE_LABEL_PREFIX, Condition, EntryState, Reason
 from modelcache_api.v1alpha1.cache_node import PeerStatus
 from modelcache_operator import routing
 from modelcache_operator.adapters.parsing import ObservedKind
@@ -686,6 +686,31 @@ def test_C40_what_many_nodes_report_of_a_ready_cache_is_looked_at_less_often(sta
     status = seen.status.model_copy(update={"entries": entries})
     stage.world.show(replace(seen, status=status))
     assert stage.core.queue.later[key] == 2
+
+
+def test_C40_reports_are_looked_at_less_often_where_there_are_many_caches(stage, monkeypatch):
+    for number in range(3):
+        stage.world.add_version(f"x{number}")
+        stage.world.add_cache(f"x{number}", version=f"x{number}", copies=1)
+    stage.settle()
+    monkeypatch.setattr(routing, "_LOOKS_A_SECOND", 1)
+    name = NodeName(min(stage.holders()))
+    stage.core.queue.later.clear()
+    seen = stage.world.cache.cache_node(name)
+    entries = tuple(entry.model_copy(update={"mounts": 1}) for entry in seen.status.entries)
+    status = seen.status.model_copy(update={"entries": entries})
+    stage.world.show(replace(seen, status=status))
+    assert stage.core.queue.later[cache_key(C1)] == 4
+
+
+def test_what_a_living_agent_labels_is_no_reason_to_look_at_its_node(stage):
+    name = NodeName(min(stage.holders()))
+    node = stage.world.cache.node(name)
+    labels = {**node.labels, f"{NODE_LABEL_PREFIX}m2": "disk"}
+    stage.core.runs.clear()
+    stage.world.show(replace(node, labels=labels))
+    stage.settle()
+    assert not stage.core.runs
 
 
 def test_that_a_node_is_lost_is_looked_at_as_soon_as_ever(stage, monkeypatch):

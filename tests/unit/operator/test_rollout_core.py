@@ -519,3 +519,17 @@ def test_a_canary_whose_version_cannot_be_resolved_is_one_warning(stage):
     stage.world.add_version("m3")
     stage.wish("m1", "m3", 5)
     assert stage.reasons().count(Reason.MODEL_VERSION_NOT_READY) == 1
+
+
+def test_C61_steps_that_were_missed_are_taken_one_at_a_time(stage):
+    stage.world.add_version("m2")
+    stage.wish("m1", "m2", 100, steps=(5, 10, 25), interval="1m", deadline="24h")
+    assert stage.weight == 5
+    stage.core.end()
+    stage.world.clock.seconds += 3 * 3600
+    stage.world.renew_all()
+    stage.begin()
+    stage.pass_time(30)
+    assert stage.weight == 10
+    stage.pass_time(40)
+    assert stage.weight == 25

@@ -225,3 +225,21 @@ async def test_lines_of_a_step_tell_its_object_and_a_trace_of_its_own():
         await asyncio.sleep(1)
     assert all(line.startswith("x object=node:a trace=") for line in lines)
     assert len(set(lines)) == 2
+
+
+async def test_patient_keys_let_others_go_first_but_not_for_ever():
+    """A second for each key: the patient one's turn comes after three."""
+    handler = Handler()
+    queue = WorkQueue(Told(), uniform=lambda _low, _high: 1.0, is_patient=lambda key: key == A)
+    others = [node_key(NodeName(f"n{number}")) for number in range(6)]
+    for key in (A, *others):
+        queue.add(key)
+    assert queue.depth == 7
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        working = group.create_task(queue.run(handler, 1))
+        await asyncio.sleep(10)
+        queue.add(A)
+        await asyncio.sleep(0.5)
+        working.cancel()
+    names = [name for _, name in handler.runs]
+    assert names == ["n0", "n1", "n2", "a", "n3", "n4", "n5", "a"]

@@ -86,6 +86,13 @@ def test_events_of_versions_and_nodes():
     assert node.is_warning
 
 
+@pytest.mark.parametrize("is_moving", [True, False], ids=["it is tried again", "it needs help"])
+def test_a_source_that_cannot_be_read_is_a_warning_whoever_cures_it(is_moving):
+    became = (make_condition(Reason.ENDPOINT_UNREACHABLE, "False"), moving(is_moving))
+    (note,) = version_events(make_version(), became)
+    assert (note.reason, note.is_warning) == ("EndpointUnreachable", True)
+
+
 def test_a_thousand_nodes_that_come_up_are_no_news():
     assert node_events(make_cache_node(), (make_condition(Reason.AGENT_ALIVE),)) == ()
 
