@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.actions import Victim
 from modelcache_agent.decide.matching import match_entries
+from modelcache_agent.decide.measures import EvictionCause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +46,14 @@ def dismiss(room: Room, dismissed: frozenset[str]) -> Room:
         return room
     chosen = room.policy.rank(held for held in room.unused if held.digest in leaving)
     victims = tuple(
-        Victim(ranked.held.digest, room.policy.name, ranked.score, ranked.why, CAUSE)
+        Victim(
+            ranked.held.digest,
+            room.policy.name,
+            ranked.score,
+            ranked.why,
+            CAUSE,
+            EvictionCause.ASKED,
+        )
         for ranked in chosen
     )
     return replace(

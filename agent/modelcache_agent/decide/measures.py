@@ -41,6 +41,9 @@ class EvictionCause(StrEnum):
     SHRUNK = "shrunk"
     """The capacity was lowered."""
 
+    ASKED = "asked"
+    """Somebody asked for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attach:

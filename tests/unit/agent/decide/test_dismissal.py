@@ -11,6 +11,7 @@ from modelcache_agent.adapters.kube_cluster import read_dismissals
 from modelcache_agent.decide.actions import Evict, SetLabels
 from modelcache_agent.decide.dismissal import CAUSE, LAPSES_SECONDS, find_dismissed
 from modelcache_agent.decide.history import History
+from modelcache_agent.decide.measures import EvictionCause
 from modelcache_agent.decide.planner import make_plan
 from modelcache_api.names import EntryState, Reason
 
@@ -31,6 +32,7 @@ def test_a_copy_that_is_asked_to_go_loses_its_label_then_its_bytes_though_there_
     assert first.actions == (SetLabels(kept),)
     (victim,) = first.victims
     assert (victim.digest, victim.cause) == (digest_of("a"), CAUSE)
+    assert victim.kind is EvictionCause.ASKED
     second = make_plan(a_node(node_labels=kept, condemned=first.condemned))
     assert second.actions == (Evict(digest_of("a"), ("a",)),)
 
