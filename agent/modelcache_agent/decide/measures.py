@@ -42,7 +42,7 @@ class EvictionCause(StrEnum):
     """The capacity was lowered."""
 
     ASKED = "asked"
-    """Somebody asked for it."""
+    """Somebody asked the node to let it go."""
 
 
 @dataclass(frozen=True, slots=True)

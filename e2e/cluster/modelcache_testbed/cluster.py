@@ -55,7 +55,7 @@ class Cluster:
     def apply(
         self, manifests: Path | Iterable[Mapping[str, Any]], *, namespace: str | None = None
     ) -> str:
-        """Apply a file, the files of a folder, or documents by server-side apply."""
+        """Apply a file, the files right in a folder, or documents by server-side apply."""
         flags = ["--server-side", "--force-conflicts", f"--field-manager={FIELD_MANAGER}"]
         if namespace:
             flags.append(f"--namespace={namespace}")

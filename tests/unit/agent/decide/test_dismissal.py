@@ -31,8 +31,11 @@ def test_a_copy_that_is_asked_to_go_loses_its_label_then_its_bytes_though_there_
     kept = frozenset({key_of("b")})
     assert first.actions == (SetLabels(kept),)
     (victim,) = first.victims
-    assert (victim.digest, victim.cause) == (digest_of("a"), CAUSE)
-    assert victim.kind is EvictionCause.ASKED
+    assert (victim.digest, victim.cause, victim.kind) == (
+        digest_of("a"),
+        CAUSE,
+        EvictionCause.ASKED,
+    )
     second = make_plan(a_node(node_labels=kept, condemned=first.condemned))
     assert second.actions == (Evict(digest_of("a"), ("a",)),)
 
