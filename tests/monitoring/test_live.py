@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,6 +132,20 @@ def test_a_used_system_fills_its_panels(filled):
     for title in FILLED:
         query = next(iter(panels[title].queries.values()))
         assert filled.ask(settle(query)), f"{title} is empty: {query}"
+
+
+def test_the_checklist_finds_every_agent_in_prometheus(filled, world):
+    words = ("checklist", "-ojson", f"--prometheus={filled.url}")
+    result = subprocess.run(
+        [sys.executable, "-m", "modelcache_cli", *words],
+        env=os.environ | {"KUBECONFIG": str(world.cluster.kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    checks = {one["check"]: one for one in json.loads(result.stdout)["checks"]}
+    told = f"it has metrics of {len(world.nodes)} agents"
+    assert (checks["metrics"]["outcome"], checks["metrics"]["told"]) == ("Pass", told)
 
 
 def test_what_was_measured_is_what_happened(filled, world):
