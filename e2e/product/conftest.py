@@ -23,6 +23,7 @@ STORY = (
     "refusals",
     "restarts",
     "node_life",
+    "rollout",
     "uninstall",
 )
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -135,6 +139,20 @@ def test_requests_to_the_api_server_are_told_by_verb_of_agents_and_operator(fill
 def test_the_gate_of_rollouts_gets_its_number(filled):
     query = 'sum(modelcache_agent_attaches_total{tier="disk", result="hit"})'
     assert asyncio.run(PrometheusServer(filled.url).ask(query)) == 1.0
+
+
+def test_the_checklist_finds_every_agent_in_prometheus(filled, world):
+    words = ("checklist", "-ojson", f"--prometheus={filled.url}")
+    result = subprocess.run(
+        [sys.executable, "-m", "modelcache_cli", *words],
+        env=os.environ | {"KUBECONFIG": str(world.cluster.kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    checks = {one["check"]: one for one in json.loads(result.stdout)["checks"]}
+    told = f"it has metrics of {len(world.nodes)} agents"
+    assert (checks["metrics"]["outcome"], checks["metrics"]["told"]) == ("Pass", told)
 
 
 def test_what_was_measured_is_what_happened(filled, world):

@@ -16,7 +16,7 @@ from modelcache_api.names import METRIC_PREFIX_AGENT
 from modelcache_cli.checklist.observing import observe
 from modelcache_cli.checklist.probes import judge
 from modelcache_cli.checklist.trial import TrialModel, try_model
-from modelcache_cli.checklist.values import Outcome, Scraped, Verdict
+from modelcache_cli.checklist.values import Outcome, Scraped, Trial, Verdict
 from modelcache_cli.cluster import ClusterChoice, open_cluster
 from modelcache_cli.errors import CliError
 from modelcache_cli.options import (
@@ -28,6 +28,7 @@ from modelcache_cli.options import (
     run,
 )
 from modelcache_cli.output import View, render
+from modelcache_kube import KubeClient
 from modelcache_kube.timestamps import utc_now
 from modelcache_operator.adapters.prometheus import PrometheusServer
 from modelcache_operator.decide.rollout import Trouble
@@ -35,6 +36,7 @@ from modelcache_operator.decide.rollout import Trouble
 checklist_app = typer.Typer()
 # One series of each agent, whatever it holds.
 _QUERY: Final = f"count({METRIC_PREFIX_AGENT}node_labels) or vector(0)"
+_MEND: Final = "mend what it names, and look again"
 _COLOURS: Final = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.UNKNOWN: "yellow"}
 
 
@@ -82,7 +84,7 @@ def checklist(  # noqa: PLR0913, PLR0917 - one parameter for each option
             seen = await observe(kube, system_namespace, utc_now())
             if test_uri is not None:
                 model = TrialModel(test_uri, chosen, seconds, test_endpoint, test_secret)
-                seen = replace(seen, trial=await try_model(kube, model, time.monotonic))
+                seen = replace(seen, trial=await _try(kube, model))
         if server is not None:
             seen = replace(seen, scraped=await _ask(server))
         return judge(seen)
@@ -98,6 +100,14 @@ def _parse_timeout(text: str) -> float:
         return float(parse_duration(text))
     except ValueError as error:
         raise CliError(f"--timeout: {error}") from error
+
+
+async def _try(kube: KubeClient, model: TrialModel) -> Trial:
+    """What keeps it from being tried is one verdict, and costs none of the others."""
+    try:
+        return await try_model(kube, model, time.monotonic)
+    except CliError as error:
+        return Trial(is_cached=False, seconds=0, told=str(error), cure=_MEND)
 
 
 async def _ask(server: PrometheusServer) -> Scraped:

@@ -62,8 +62,8 @@ def _probe_workloads(seen: Observed) -> _Told:
         Outcome.FAIL,
         told,
         (
-            "see `kubectl describe` of these; a DaemonSet without pods selects no node, or its "
-            "namespace enforces more than Pod Security privileged"
+            "see `kubectl describe` of these in the system's namespace; a DaemonSet without pods "
+            "selects no node, or the namespace enforces more than Pod Security privileged"
         ),
     )
 
@@ -193,7 +193,9 @@ def _probe_sources(seen: Observed) -> _Told:
         first = bad[0]
         told = f"{first.finding.reason} of {first.key}: {first.finding.message}"
         more = f" ({len(bad) - 1} more)" if len(bad) > 1 else ""
-        todo = f"`kubectl modelcache why modelversion/{first.key.name} -n {first.key.namespace}`"
+        todo = first.finding.find_cure() or (
+            f"`kubectl modelcache why modelversion/{first.key.name} -n {first.key.namespace}`"
+        )
         return Outcome.FAIL, f"{told}{more}", todo
     return Outcome.PASS, f"the sources of all {len(versions)} ModelVersions answer and are the same"
 

@@ -14,9 +14,19 @@ from modelcache_api.names import MANAGER_COMMAND_LINE, Condition
 from modelcache_api.v1alpha1.model_cache import ModelCache, ModelCacheStatus
 from modelcache_cli.checklist.values import Trial
 from modelcache_cli.errors import CliError
-from modelcache_kube import MODEL_CACHES, MODEL_VERSIONS, Forbidden, KubeClient, Resource
+from modelcache_kube import (
+    MODEL_CACHES,
+    MODEL_VERSIONS,
+    Forbidden,
+    Invalid,
+    KubeClient,
+    NotFound,
+    Resource,
+)
 
 _LOOK_SECONDS: Final = 1.0
+# The operator may see the one object before the other, and be wrong about it for a moment.
+_SETTLES_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +59,32 @@ async def try_model(
     clock: Callable[[], float],
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Trial:
-    """Wait for one verified copy; whatever comes, both objects are deleted.
+    """Wait for one verified copy, or until it needs help; both objects are deleted in the end.
 
     Raises:
         CliError: they may not be created.
         KubeError: the API server does not answer.
     """
     name = f"checklist-{secrets.token_hex(4)}"
-    began = clock()
+    began, elapsed = clock(), 0.0
     told, cure = "the operator has not looked at it yet", "check that the operator runs"
     async with _created(kube, model, name):
         while (elapsed := clock() - began) < model.timeout:
             found = await kube.get(MODEL_CACHES, name, model.namespace)
-            status = _read_status(found)
-            ready = next((c for c in status.conditions if c.type == Condition.READY), None)
-            if ready is not None:
+            conditions = {c.type: c for c in _read_status(found).conditions}
+            if (ready := conditions.get(Condition.READY)) is not None:
                 told = f"{ready.reason}: {ready.message}"
                 cure = find_cure(ready.reason, ready.message)
                 if ready.status == "True":
                     return Trial(is_cached=True, seconds=elapsed, told=told)
+            stalled = conditions.get(Condition.STALLED)
+            if elapsed >= _SETTLES_SECONDS and stalled is not None and stalled.status == "True":
+                break
             await sleep(_LOOK_SECONDS)
     return Trial(
         is_cached=False,
-        seconds=model.timeout,
-        told=f"no verified copy after {model.timeout:.0f} s: {told}",
+        seconds=elapsed,
+        told=f"no verified copy after {elapsed:.0f} s: {told}",
         cure=cure,
     )
 
@@ -98,14 +110,25 @@ async def _created(kube: KubeClient, model: TrialModel, name: str) -> AsyncItera
 
 
 async def _create(kube: KubeClient, resource: Resource, obj: dict[str, Any]) -> None:
+    namespace = obj["metadata"]["namespace"]
     try:
         await kube.create(resource, obj, field_manager=MANAGER_COMMAND_LINE)
     except Forbidden as error:
-        namespace = obj["metadata"]["namespace"]
         raise CliError(
             f"you may not create the test model's {resource.kind} in namespace {namespace}: give "
             f"another one by -n ({error})"
         ) from error
+    except NotFound as error:
+        if not error.names_an_object:
+            raise
+        raise CliError(
+            f"there is no namespace {namespace}: create it, or give another one by -n"
+        ) from error
+    except Invalid as error:
+        # The pattern of an address helps nobody; the sentence of the rule is shorter.
+        causes = [str(cause.get("message")) for cause in error.details.get("causes") or ()]
+        said = min(causes, key=len, default=str(error))
+        raise CliError(f"the test model's {resource.kind} is refused: {said}") from error
 
 
 async def _delete(kube: KubeClient, made: Sequence[Resource], namespace: str, name: str) -> None:

@@ -41,7 +41,7 @@ from modelcache_cli.checklist.values import (
 )
 from modelcache_cli.errors import CliError
 from modelcache_cli.fleet import observe_fleet
-from modelcache_kube import Forbidden, NotFound
+from modelcache_kube import Forbidden, Invalid, NotFound
 from modelcache_operator.tls import make_authority
 
 SYSTEM = "modelcache-system"
@@ -362,13 +362,14 @@ def test_the_metric_that_is_counted_is_one_series_of_each_agent():
 MODEL = TrialModel("s3://models/small", "search", 5.0, "http://s3:8333", "models-s3")
 
 
-async def run_trial(kube, clock=None):
+async def run_trial(kube, clock=None, timeout=MODEL.timeout):
     moments = iter(range(100))
 
     async def sleep(_seconds):
         return None
 
-    return await try_model(kube, MODEL, clock or (lambda: float(next(moments))), sleep)
+    model = replace(MODEL, timeout=timeout)
+    return await try_model(kube, model, clock or (lambda: float(next(moments))), sleep)
 
 
 async def test_a_test_model_is_fetched_and_everything_of_it_deleted():
@@ -400,6 +401,57 @@ async def test_a_test_model_that_does_not_come_says_why_and_is_deleted():
     assert len(kube.deleted) == 2
 
 
+async def test_a_test_model_that_needs_help_is_not_waited_for_to_the_end():
+    told = ("Ready", "False", "ModelVersionNotReady", "SourceNotFound: no such key")
+    stuck = {"conditions": [condition(*told), condition("Stalled", "True", *told[2:])]}
+    kube = PlayedCluster()
+    kube.get = lambda *_: as_awaited({"metadata": {}, "spec": CACHE_SPEC, "status": stuck})
+    trial = await run_trial(kube, timeout=300.0)
+    assert trial.told.startswith("no verified copy after 5 s: ModelVersionNotReady: SourceNotFound")
+    assert trial.cure == "correct the URI in a new ModelVersion, or upload the files"
+    assert len(kube.deleted) == 2
+
+
+CACHE_SPEC = {"stable": {"modelVersion": "x"}}
+
+
+async def as_awaited(value):
+    return value
+
+
+CAUSES = [
+    {"message": "must match ^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?|hf://.*)$"},
+    {"message": "source.uri must be s3://bucket/prefix"},
+]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        pytest.param(
+            Invalid("422: long", code=422, details={"causes": CAUSES}),
+            "the test model's ModelVersion is refused: source.uri must be s3://bucket/prefix",
+            id="an address of no kind",
+        ),
+        pytest.param(
+            NotFound('404: namespaces "search" not found', code=404, details={"name": "search"}),
+            "there is no namespace search: create it, or give another one by -n",
+            id="no such namespace",
+        ),
+    ],
+)
+async def test_a_test_model_that_is_refused_is_one_sentence(error, said):
+    kube = PlayedCluster()
+
+    async def refuse(*_arguments, **_options):
+        raise error
+
+    kube.create = refuse
+    with pytest.raises(CliError) as told:
+        await run_trial(kube)
+    assert (str(told.value), kube.deleted) == (said, [])
+
+
 async def test_who_may_create_only_the_first_object_leaves_none_behind():
     kube = PlayedCluster(refused=("modelcaches",))
     with pytest.raises(CliError, match="you may not create the test model's ModelCache"):
@@ -428,6 +480,25 @@ def test_the_command_fails_with_a_probe_and_has_no_colours_without_a_terminal():
     assert "\x1b" not in result.stdout
     coloured = CliRunner().invoke(app, ["checklist"], color=True, env={"NO_COLOR": "1"})
     assert "\x1b" not in coloured.stdout
+
+
+def test_a_test_model_that_may_not_be_made_costs_none_of_the_other_verdicts(cluster):
+    cluster.create = Forbidding(cluster.create)
+    result = CliRunner().invoke(app, ["checklist", "--test-uri", "s3://models/small"])
+    assert "Fail     test model: you may not create the test model's ModelVersion" in result.stdout
+    assert "Pass     admission: " in result.stdout
+
+
+class Forbidding:
+    """Lets nothing but reviews be created."""
+
+    def __init__(self, create) -> None:
+        self._create = create
+
+    async def __call__(self, resource, obj, **options):
+        if resource.plural == "modelversions":
+            raise Forbidden("403: no", code=403)
+        return await self._create(resource, obj, **options)
 
 
 @pytest.mark.usefixtures("cluster")

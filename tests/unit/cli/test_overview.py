@@ -11,13 +11,14 @@ from typer.testing import CliRunner
 
 from fakes.played_objects import PlayedKube, book, cache, condition, entry, node, quota, version
 from modelcache_api.names import Tier
-from modelcache_cli import overview_commands
+from modelcache_cli import cluster, overview_commands
 from modelcache_cli.__main__ import app
 from modelcache_cli.errors import CliError
 from modelcache_cli.fleet import observe_fleet
 from modelcache_cli.output import Format, View, render
 from modelcache_cli.status import render_status, summarise
 from modelcache_cli.top import list_models, list_nodes, render_models, render_nodes
+from modelcache_kube import NotFound
 
 FAILED = entry("u2", "Failed", reason="AuthFailed", message="403")
 ALMOST_FULL = book(used=90 << 30, reservedBytes=1 << 30, pressure="92 % are used")
@@ -194,6 +195,40 @@ def test_watching_prints_table_below_table_where_there_is_no_terminal(played, mo
     assert result.exit_code == 0, result.output
     assert (slept, result.stdout.count("NODE "), played.asked["cachenodes"]) == ([2, 2], 2, 2)
     assert "\x1b" not in result.stdout
+
+
+@pytest.mark.parametrize("command", ["status", "top", "why m", "checklist", "verify m1"])
+def test_a_cluster_without_modelcache_is_told_to_be_one(tmp_path, monkeypatch, command):
+    class Empty(PlayedKube):
+        async def get(self, resource, name, namespace=None):
+            raise NotFound("404: 404 page not found", code=404)
+
+        async def list(self, resource, namespace=None, **_selectors):
+            raise NotFound("404: 404 page not found", code=404)
+
+    @asynccontextmanager
+    async def connect(_config):
+        yield Empty()
+
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(EMPTY_CONFIG)
+    monkeypatch.setattr(cluster, "connect", connect)
+    result = CliRunner().invoke(app, [*command.split(), "--kubeconfig", str(kubeconfig)])
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "error: this cluster does not serve modelcache.io/v1alpha1: install the chart, or choose "
+        "another cluster by --context or --kubeconfig\n"
+    )
+
+
+EMPTY_CONFIG = """
+apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: c, user: {token: t}}]
+contexts: [{name: c, context: {cluster: c, user: c}}]
+"""
 
 
 @pytest.mark.usefixtures("played")
