@@ -56,8 +56,11 @@ class AgentSocket:
     Errors of any method are OSError or SocketProtocolError, and end the connection.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Connect and say hello. The agent's answer is heard by `drain`."""
+    def __init__(self, path: Path, *, is_control: bool = False) -> None:
+        """Connect and say hello. The agent's answer is heard by `drain`.
+
+        `is_control`: nothing will be held; there is room for it beside the pod's other processes.
+        """
         self.progress: VolumeProgress | None = None
         """The newest that was received; None before the first."""
         self._buffer = FrameBuffer(MAX_MESSAGE_BYTES)
@@ -72,7 +75,7 @@ class AgentSocket:
         try:
             with _address(path) as address:
                 self._line.connect(address)
-            self._line.sendall(encode_hello())
+            self._say(encode_hello(is_control=is_control))
         except BaseException:
             self.close()
             raise
@@ -183,8 +186,13 @@ class AgentSocket:
 
     def _send(self, kind: RequestType, holder: Holder | None = None) -> int:
         self._next_id += 1
-        self._line.sendall(encode_request(Request(kind, self._next_id, holder)))
+        self._say(encode_request(Request(kind, self._next_id, holder)))
         return self._next_id
+
+    def _say(self, message: bytes) -> None:
+        """Who is refused is hung up on at once; the reason waits to be read."""
+        with contextlib.suppress(BrokenPipeError):
+            self._line.sendall(message)
 
     def _await_message(self, deadline: float) -> Message:
         while (message := self._take()) is None:

@@ -74,7 +74,7 @@ def _once(tell: Told) -> Told:
 def _listen(volume: Volume, deadline: float, tell: Told) -> Iterator[tuple[Holder, ...]]:
     """Who is attached, at once and whenever it changes, until the line or the time ends."""
     try:
-        with contextlib.closing(AgentSocket(volume.socket)) as line:
+        with contextlib.closing(AgentSocket(volume.socket, is_control=True)) as line:
             line.begin_draining()
             while (left := deadline - time.monotonic()) > 0:
                 holders = line.next_holders(left)

@@ -16,11 +16,12 @@ from modelcache.agent_socket import AgentSocket, wait_readable
 from modelcache.errors import FallbackWarning, ModelCacheError
 from modelcache.volume import Volume
 from modelcache_api.volume_progress import VolumeProgress
-from modelcache_api.volume_socket import SocketProtocolError
+from modelcache_api.volume_socket import LONGEST_RETURN_SECONDS, SocketProtocolError
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
-# Until it hears of its readers again, an agent takes versions that they use for unused.
-_LONGEST_PAUSE_SECONDS: Final = 5.0
+_WIDEST_SPREAD: Final = 1.5
+# An agent that has started waits so long to hear what its readers use.
+_LONGEST_PAUSE_SECONDS: Final = LONGEST_RETURN_SECONDS / _WIDEST_SPREAD
 # How old what the path says may be, and how often it is looked at while waiting.
 _LOOK_SECONDS: Final = 0.2
 _PUSH_SECONDS: Final = 1.0
@@ -218,7 +219,7 @@ class LiveVolume:
 
     def _wait_longer(self) -> None:
         """All processes of a node lose their agent at once, and must not return at once."""
-        spread = 0.5 + random.random()  # noqa: S311 - no secret
+        spread = _WIDEST_SPREAD - random.random()  # noqa: S311 - no secret
         self._retry_at = time.monotonic() + self._pause * spread
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
 

@@ -28,6 +28,7 @@ from modelcache_agent.decide.volumes import (
     Wish,
     count_mounts,
     find_attached,
+    list_canary_pods,
     list_demands,
     make_volume_views,
     make_wishes,
@@ -125,6 +126,7 @@ class AgentLoop:
         self._gpu = gpu
         self._gpu_view: GpuView | None = None
         self._look_at = 0.0
+        self._hide_at: float | None = None
         self._began_at = clock.monotonic()
         self._ledger = Ledger(settings.capacity_bytes)
         self._wishes: Sequence[Wish] = ()
@@ -236,10 +238,18 @@ class AgentLoop:
         spec = node.spec if node is not None else None
         served = await self._thread.call(
             self._volumes.serve,
-            make_volume_views(wishes, spec, views, flights, is_unlabelled=is_unlabelled),
+            make_volume_views(
+                wishes,
+                spec,
+                views,
+                flights,
+                is_unlabelled=is_unlabelled,
+                is_pressed=self._memory.pressure is not None,
+            ),
         )
         for attach in served.attached:
             self._metrics.count_attach(attach)
+        self._hide_at = served.look_again_at
         if served.has_freed:
             # What no volume shows any more may leave the disk.
             self._wakeup.set()
@@ -323,6 +333,7 @@ class AgentLoop:
             agent_version=self._settings.agent_version,
             mounts=count_mounts(self._wishes),
             demands=list_demands(self._wishes),
+            canary_pods=list_canary_pods(self._wishes),
             peer=self._find_peer(),
             pressure=self._memory.pressure,
         )
@@ -337,7 +348,7 @@ class AgentLoop:
         return self._memory.node_labels or frozenset()
 
     def _next_turn(self, plan: Plan, wishes: Sequence[Wish]) -> float | None:
-        moments = [plan.recheck_at, self._actor.retry_at()]
+        moments = [plan.recheck_at, self._actor.retry_at(), self._hide_at]
         if not find_attached(wishes).isdisjoint(self._memory.fetches):
             moments.append(self._clock.monotonic() + _PROGRESS_SECONDS)
         return min((moment for moment in moments if moment is not None), default=None)

@@ -85,7 +85,8 @@ CURES: Final[Mapping[Reason, str]] = {
     Reason.CANARY_DOES_NOT_FIT: "free space, add capacity, or set rollout.residency to "
     "Proportional",
     Reason.CANARY_PODS_NOT_READY: "look at the pods with the label "
-    "modelcache.io/track: canary; behind an HTTPRoute run at least one",
+    "modelcache.io/track: canary, and restart those with another version; behind an HTTPRoute run "
+    "at least one",
     Reason.CANARY_WARM_UP_FAILED: "look at the log of the pod's container modelcache-warmup, and "
     "at its annotations modelcache.io/warmup",
     Reason.CANARY_EXPIRED: "promote the canary, remove it, or change its weight to begin anew",
@@ -98,6 +99,8 @@ CURES: Final[Mapping[Reason, str]] = {
     Reason.HOLD_ENDED: NOTHING,
     Reason.ROUTE_WEIGHTS_SET: NOTHING,
     Reason.ROUTE_PENDING: _ENDS,
+    Reason.ROUTE_UNKNOWN: f"{_ENDS}; if it stays, see why the API server fails for HTTPRoutes: "
+    "webhooks, mostly",
     Reason.ROUTES_NOT_ENABLED: "ask the administrator for rollouts.httpRoutes in the chart",
     Reason.GATEWAY_API_MISSING: "install the Gateway API's CRDs, or remove rollout.httpRouteRef",
     Reason.ROUTE_NOT_FOUND: "create the HTTPRoute, or correct rollout.httpRouteRef.name",

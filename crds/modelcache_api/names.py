@@ -163,7 +163,8 @@ class Condition(StrEnum):
     CANARY_RESIDENT = "CanaryResident"
     # The same: the weight is where it is to be, or on the way there.
     ROLLOUT_PROGRESSING = "RolloutProgressing"
-    # Of ModelCaches with rollout.httpRouteRef: the route splits by the weight in force.
+    # Of ModelCaches with rollout.httpRouteRef: the route splits by the weight in force. Unknown
+    # while the API server fails for it.
     TRAFFIC_ROUTED = "TrafficRouted"
 
 
@@ -268,6 +269,8 @@ class SocketReason(StrEnum):
     UNSUPPORTED_VERSION = "UnsupportedVersion"
     TOO_SLOW = "TooSlow"
     TOO_MANY_CONNECTIONS = "TooManyConnections"
+    TOO_MANY_REQUESTS = "TooManyRequests"
+    CONTROL_ONLY = "ControlOnly"
     NOT_COMPLETE = "NotComplete"
     INDEX_TOO_LARGE = "IndexTooLarge"
     NOT_ON_DEVICE = "NotOnDevice"
@@ -355,6 +358,7 @@ class Reason(StrEnum):
     HOLD_ENDED = "HoldEnded"
     ROUTE_WEIGHTS_SET = "RouteWeightsSet"
     ROUTE_PENDING = "RoutePending"
+    ROUTE_UNKNOWN = "RouteUnknown"
     ROUTES_NOT_ENABLED = "RoutesNotEnabled"
     GATEWAY_API_MISSING = "GatewayApiMissing"
     ROUTE_NOT_FOUND = "RouteNotFound"

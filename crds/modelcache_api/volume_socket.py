@@ -6,7 +6,7 @@ request is refused by itself, an unknown type of message is passed over, so eith
 A message may state `descriptors`: so many travel with its frame (SCM_RIGHTS).
 
     client                           agent
-    hello {versions}          ->
+    hello {versions, control} ->     control: it holds nothing, and asks for no more than control
                               <-     welcome {version}
                               <-     state {progress}      at once, and again whenever it changes
     demand {id}               ->
@@ -54,6 +54,10 @@ _HIGHEST_ID: Final = 2**31 - 1
 _MOST_WORDS: Final = 512
 
 RequestType = Literal["demand", "index", "hold", "drain", "device"]
+CONTROL_REQUESTS: Final[frozenset[RequestType]] = frozenset({"demand", "drain"})
+"""What a connection for control alone may ask."""
+LONGEST_RETURN_SECONDS: Final = 7.5
+"""A client that has lost its agent tries again after so long at most, when it is called."""
 
 
 class SocketProtocolError(Exception):
@@ -68,9 +72,13 @@ class SocketProtocolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The client's first message."""
+    """The client's first message. `is_control`: the connection holds nothing, as that of a drain.
+
+    Such connections have room of their own, beside those of the pod's other processes.
+    """
 
     versions: tuple[int, ...]
+    is_control: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +196,10 @@ def encode_frame(document: Mapping[str, Any]) -> bytes:
     return len(body).to_bytes(_LENGTH_BYTES, "little") + body
 
 
-def encode_hello(versions: Sequence[int] = PROTOCOL_VERSIONS) -> bytes:
+def encode_hello(versions: Sequence[int] = PROTOCOL_VERSIONS, *, is_control: bool = False) -> bytes:
     """The client's first frame."""
-    return encode_frame({"type": "hello", "versions": list(versions)})
+    control = {"control": True} if is_control else {}
+    return encode_frame({"type": "hello", "versions": list(versions), **control})
 
 
 def encode_request(request: Request) -> bytes:
@@ -249,7 +258,12 @@ def parse_hello(body: bytes) -> Hello:
         raise SocketProtocolError(
             SocketReason.MALFORMED_MESSAGE, "hello needs `versions`, a short list of numbers"
         )
-    return Hello(tuple(versions))
+    is_control = document.get("control", False)
+    if not isinstance(is_control, bool):
+        raise SocketProtocolError(
+            SocketReason.MALFORMED_MESSAGE, "`control` of hello must be true or false"
+        )
+    return Hello(tuple(versions), is_control)
 
 
 def choose_version(hello: Hello) -> int:

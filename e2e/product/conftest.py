@@ -18,6 +18,7 @@ STORY = (
     "peers",
     "libraries",
     "host",
+    "rollouts",
     "namespaces",
     "get",
     "refusals",

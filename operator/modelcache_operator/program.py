@@ -163,7 +163,7 @@ class _Program:
                 group.create_task(pods, name="pods")
                 if self._config.http_routes:
                     routes = watch_routes(
-                        self._kube, on_change=self._on_route, on_listed=self._on_routes_listed
+                        self._kube, on_change=self._on_route, on_any=self._on_any_route
                     )
                     group.create_task(routes, name="routes")
                 group.create_task(self._lead(), name="leadership")
@@ -260,7 +260,7 @@ class _Program:
         if self._is_leader():
             self._term.router.on_route(route)
 
-    def _on_routes_listed(self) -> None:
+    def _on_any_route(self) -> None:
         if self._is_leader():
             self._term.router.look_at_routes()
 

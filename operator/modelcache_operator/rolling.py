@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from modelcache_api.names import Reason, Track
+from modelcache_api.names import Reason
 from modelcache_api.v1alpha1.rollout import HeldVersion
 from modelcache_operator.assignments import Assignment, Beside
 from modelcache_operator.decide.cache_status import judge_canary_version
 from modelcache_operator.decide.canary import CanaryWish, place_canary
+from modelcache_operator.decide.canary_pods import count_canary_pods
 from modelcache_operator.decide.holding import Successor, hold, keep_newest, report_held
 from modelcache_operator.decide.promql_gate import find_asked_gate, judge_gate
 from modelcache_operator.decide.quota_placement import limit_canary
 from modelcache_operator.decide.rollout import (
     Ages,
     CanaryCopies,
-    CanaryPods,
     GateOpinion,
     RolloutFacts,
     RolloutVerdict,
@@ -123,8 +123,9 @@ class Roller:
             has_ended=ended,
         )
         account = self.quotas.account(cache, version.uid, is_canary=True)
-        plan = place_canary(wish, self.memory.books.all())
-        plan = limit_canary(account, plan, one.canary.nodes)
+        books = self.memory.books.all()
+        plan = place_canary(wish, books)
+        plan = limit_canary(account, plan, one.canary.nodes, version.uid, books)
         beside = Beside(version.uid, plan.nodes, plan.nodes if ended else frozenset())
         return replace(one, canary=beside), plan.copies
 
@@ -148,7 +149,7 @@ class Roller:
             canary=uid,
             refusal=refusal,
             copies=copies,
-            pods=self._count_pods(cache),
+            pods=count_canary_pods(self.world.pods_of(cache.key), uid, self.world.cache_node),
             stable_ready=stable_ready,
             ages=Ages(
                 self.times.age(cache.key, "start of the canary", started_at),
@@ -220,17 +221,3 @@ class Roller:
         moved_at = cache.status.rollout.moved_at if cache.status.rollout else None
         since = self.times.age(cache.key, "last step", moved_at) if moved_at else None
         return judge_gate(gate, self.memory.traffic.measured(cache.key, now), since)
-
-    def _count_pods(self, cache: ModelCacheView) -> CanaryPods:
-        pods = [
-            pod
-            for pod in self.world.pods_of(cache.key)
-            if pod.track == Track.CANARY and not pod.is_over and not pod.is_terminating
-        ]
-        failures = sorted((p.key.name, p.warm_up_failure) for p in pods if p.warm_up_failure)
-        return CanaryPods(
-            total=len(pods),
-            ready=sum(pod.is_ready for pod in pods),
-            cold=sum(pod.is_cold for pod in pods),
-            warm_up_failure=": ".join(failures[0]) if failures else None,
-        )

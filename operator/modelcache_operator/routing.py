@@ -271,6 +271,10 @@ class Router:
         for uid in moved:
             if _verified_content(before.get(uid)) != _verified_content(after.get(uid)):
                 self._look_at_version(uid)
+        if _canary_pods(old) != _canary_pods(new):
+            for pod in self._world.pods_on(name):
+                if pod.track == Track.CANARY:
+                    self._queue.add(cache_key(pod.cache), after_seconds=_REPORT_SECONDS)
         has_room = old is None or new is None or _tiers(old) != _tiers(new)
         if has_room and any(self._world.pods_on(name)):
             self._queue.add(node_key(name))
@@ -386,6 +390,10 @@ def _suspects(node: CacheNodeView | None) -> frozenset[Uid]:
 
 def _entries(node: CacheNodeView | None) -> dict[Uid, EntryStatus]:
     return {Uid(entry.uid): entry for entry in node.status.entries} if node else {}
+
+
+def _canary_pods(node: CacheNodeView | None) -> object:
+    return node.status.canary_pods if node else ()
 
 
 def _tiers(node: CacheNodeView) -> object:

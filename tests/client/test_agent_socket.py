@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import socket
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from fakes.socket_bench import READY
+from modelcache import agent_socket, live
 from modelcache.agent_socket import AgentSocket
+from modelcache.volume import Volume
+from modelcache_api.names import SocketReason
 from modelcache_api.volume_index import INDEX_MAGIC
 from modelcache_api.volume_socket import (
+    LONGEST_RETURN_SECONDS,
     Done,
     IndexReady,
+    Refused,
     SocketProtocolError,
     State,
     Welcome,
@@ -98,3 +105,38 @@ def test_descriptors_that_are_not_as_told_end_the_line_and_none_stays(agent, fra
     line.close()
     thread.join(20)
     assert descriptors() == before
+
+
+def test_who_is_hung_up_on_before_it_says_hello_hears_why(agent, monkeypatch):
+    path, listener = agent
+
+    def refuse(**_given):
+        line, _address = listener.accept()
+        with line:
+            line.sendall(encode_message(Refused(SocketReason.TOO_MANY_CONNECTIONS, "enough")))
+        return b"hello"
+
+    monkeypatch.setattr(agent_socket, "encode_hello", refuse)
+    line = AgentSocket(path)
+    with pytest.raises(SocketProtocolError, match="TooManyConnections: enough"):
+        line.drain()
+    line.close()
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.999])
+def test_a_process_comes_back_within_the_time_that_agents_grant_it(tmp_path, monkeypatch, chance):
+    now, tries = [0.0], []
+
+    def knock(_path):
+        tries.append(now[0])
+        raise FileNotFoundError
+
+    monkeypatch.setattr(live, "AgentSocket", knock)
+    monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(live, "random", SimpleNamespace(random=lambda: chance))
+    volume = live.LiveVolume(Volume(tmp_path))
+    for _ in range(1000):
+        assert not volume.is_connected
+        now[0] += 0.125
+    gaps = [later - earlier for earlier, later in itertools.pairwise(tries)]
+    assert LONGEST_RETURN_SECONDS / 3 <= max(gaps) <= LONGEST_RETURN_SECONDS + 0.125

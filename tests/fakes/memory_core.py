@@ -29,8 +29,9 @@ from modelcache_api.manifest import (
     make_content_manifest,
     make_source_manifest,
 )
-from modelcache_api.names import EntryState, Tier
-from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, EntrySpec
+from modelcache_api.names import EntryState, Tier, Track
+from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CanaryPod, EntrySpec
+from modelcache_kube import KubeError
 from modelcache_operator.adapters.parsing import Observed, ObservedKind
 from modelcache_operator.adapters.watch_cache import WatchCache
 from modelcache_operator.changes import View
@@ -43,6 +44,7 @@ from modelcache_operator.keys import Key
 from modelcache_operator.ports.manifests import AdoptedContent
 
 _MAX_STEPS = 200_000
+_RETRY_SECONDS = 60.0
 _KINDS = {
     "ModelVersionView": ObservedKind.MODEL_VERSIONS,
     "ModelCacheView": ObservedKind.MODEL_CACHES,
@@ -187,7 +189,10 @@ class MemoryCore:
             if self.queue.keys:
                 key = self.queue.pop()
                 self.runs[key.kind] += 1
-                await self.reconciler.reconcile(key)
+                try:
+                    await self.reconciler.reconcile(key)
+                except KubeError:
+                    self.queue.add(key, after_seconds=_RETRY_SECONDS)
             elif self.resolve_queue.keys:
                 await self.resolver.reconcile(self.resolve_queue.pop())
             elif self.recheck_queue.keys:
@@ -220,6 +225,7 @@ class MemoryWorld:
         self.pressure: dict[str, str] = {}
         self.slow: set[tuple[str, str]] = set()
         self.mounts: dict[tuple[str, str], int] = {}
+        self.shown: dict[Uid, Uid] = {}
         self.capacity = 100 * GIB
         self.default_quota = UNLIMITED
         self._version = 0
@@ -295,11 +301,24 @@ class MemoryWorld:
             ).status.tiers
             disk = tiers[0].model_copy(update={"pressure": self.pressure.get(seen.name)})
             tiers = (disk, *tiers[1:])
-            status = seen.status.model_copy(update={"entries": entries, "tiers": tiers})
+            pods = self._list_canary_pods(seen)
+            told = {"entries": entries, "tiers": tiers, "canary_pods": pods}
+            status = seen.status.model_copy(update=told)
             if status != seen.status:
                 self.show(replace(seen, status=status))
                 acted = True
         return acted
+
+    def _list_canary_pods(self, seen) -> tuple[CanaryPod, ...]:
+        """A pod's volume shows the canary that is verified at first, and keeps it."""
+        canaries = {ObjectKey(ref.namespace, ref.name): ref.canary_uid for ref in seen.spec.caches}
+        pods = [pod for pod in self.cache.pods_on(seen.name) if pod.track == Track.CANARY]
+        for pod in pods:
+            uid = canaries.get(pod.cache)
+            if uid and self.states.get((seen.name, uid), EntryState.CACHED) is EntryState.CACHED:
+                self.shown.setdefault(pod.uid, Uid(uid))
+        shown = sorted((pod.uid, self.shown[pod.uid]) for pod in pods if pod.uid in self.shown)
+        return tuple(CanaryPod(uid=pod, version=version) for pod, version in shown)
 
     def _report(self, node: str, entry: EntrySpec):
         uid = entry.uid

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from modelcache_api.names import Reason
+from modelcache_kube import ApiUnavailable
 from modelcache_operator.decide.promql_gate import Answer
 from modelcache_operator.decide.rollout import Trouble
 from modelcache_operator.decide.route import Backend, RouteView, RuleView
@@ -12,7 +13,10 @@ from modelcache_operator.decide.world import ObjectKey, Uid
 
 
 class MemoryRoutes:
-    """The route embed. `trouble` is what there is instead; `moves` writes find it changed."""
+    """The route embed. `trouble` is what there is instead; `moves` writes find it changed.
+
+    `failing` are the verbs that the API server fails for.
+    """
 
     def __init__(self, stable: str, canary: str) -> None:
         backends = (Backend(0, 0, stable, 1), Backend(0, 1, canary, 0))
@@ -20,6 +24,8 @@ class MemoryRoutes:
         self.route = RouteView(key, Uid("r1"), (RuleView(backends),), "somebody-else")
         self.trouble: Trouble | None = None
         self.moves = 0
+        self.failing: set[str] = set()
+        self.failures = 0
         self.writes: list[list[int]] = []
 
     @property
@@ -34,9 +40,17 @@ class MemoryRoutes:
 
     async def read(self, key: ObjectKey) -> RouteView | Trouble:
         assert key == self.route.key
+        self._fail("get")
         return self.trouble or self.route
 
+    def _fail(self, verb: str) -> None:
+        """No two failures in the same words."""
+        if verb in self.failing:
+            self.failures += 1
+            raise ApiUnavailable(f"500: webhook failed, request {self.failures}", code=500)
+
     async def set_weights(self, route, changes) -> Trouble | None:
+        self._fail("patch")
         if self.moves:
             self.moves -= 1
             return Trouble(Reason.ROUTE_CHANGED, "it moved")

@@ -38,6 +38,8 @@ class PlayedNode:
     capacity_bytes: int = 100 * GIB
     # None: an agent that knows no tier but the disk.
     host_bytes: int | None = None
+    # Pods of a canary's track, as rows of the status.
+    canary_pods: list[dict[str, str]] = field(default_factory=list)
     is_slow: bool = False
     is_alive: bool = True
     version: str = "played"
@@ -264,6 +266,7 @@ class PlayedFleet:
             "entries": list(node.held.values()),
             "models": ready,
             "failed": len(node.held) - ready,
+            "canaryPods": list(node.canary_pods),
         }
         written = {"record": node.record, "status": status}
         if written == node.written:

@@ -30,6 +30,8 @@ class SocketBench:
     pods: Path
     loop: asyncio.AbstractEventLoop
     demands: list[VolumeProgress] = field(default_factory=list)
+    looks: list[dict[str, frozenset[str]]] = field(default_factory=list)
+    """What was in use each time that the loop was told to look."""
     shown: dict[str, VolumeProgress] = field(default_factory=dict)
     sockets: VolumeSockets | None = None
     thread: StoreThread = field(default_factory=StoreThread)
@@ -62,7 +64,10 @@ class SocketBench:
             self.demands.append(progress)
 
         self.tasks = BackgroundTasks()
-        self.sockets = VolumeSockets(self.pods, self.thread, self.tasks, SystemClock(), on_demand)
+        self.sockets = VolumeSockets(
+            *(self.pods, self.thread, self.tasks, SystemClock(), on_demand),
+            on_use=lambda: self.looks.append(dict(self.sockets.uses())),
+        )
 
     async def end(self) -> None:
         self.sockets.close()

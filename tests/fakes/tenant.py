@@ -59,6 +59,13 @@ class Tenant:
             subresource="status",
         )
 
+    async def show_canary(self, name: str, version: str) -> None:
+        """What the agent of the pod's node says of it, once it is bound and its volume complete."""
+        await self.stage.until(lambda: self.node_of(name), lambda node: node is not None)
+        pod, shown = await self.pod(name), await self.stage.version(version)
+        row = {"uid": pod["metadata"]["uid"], "version": shown["metadata"]["uid"]}
+        self.stage.fleet.change(pod["spec"]["nodeName"], canary_pods=[row])
+
     async def finish_pod(self, name: str, phase: str = "Succeeded") -> None:
         await self.kube.merge_patch(
             PODS,

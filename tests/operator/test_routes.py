@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from fakes.http_routes import CANARY, OWNER, STABLE, backend, make_route, weight
 from fakes.prometheus_stand_in import PrometheusStandIn, prometheus_stand_in
 from fakes.stage import OPERATOR_USER, _condition
 from fakes.tenant import Tenant
-from modelcache_kube import HTTP_ROUTES, MODEL_CACHES
+from modelcache_kube import HTTP_ROUTES, MODEL_CACHES, ApiUnavailable
 from modelcache_testbed.gateway_api import HTTP_ROUTE_CRD, http_route_crd
 from modelcache_testbed.system import System
 
@@ -68,6 +70,7 @@ class Gateway:
     async def run_canary_pod(self) -> None:
         tenant = Tenant(self.stage)
         await tenant.run_pod("embed-0", labels={"modelcache.io/track": "canary"})
+        await tenant.show_canary("embed-0", "m2")
         await tenant.make_ready("embed-0")
 
     async def wish(self, **spec) -> None:
@@ -88,6 +91,14 @@ class Gateway:
         await self.stage.kube.merge_patch(
             HTTP_ROUTES, "embed", body, namespace=self.stage.namespace, field_manager=OWNER
         )
+
+    async def is_failing(self) -> bool:
+        """Whether the API server fails for a change of the route by now."""
+        try:
+            await self.change({"metadata": {"annotations": {"tried": str(time.monotonic())}}})
+        except ApiUnavailable:
+            return True
+        return False
 
     async def route(self):
         return await self.stage.kube.get(HTTP_ROUTES, "embed", self.stage.namespace)
@@ -178,6 +189,62 @@ async def test_a_controller_that_reverts_weights_is_named_and_not_fought(stage):
     await stage.until(gateway.said, ("True", "RouteWeightsSet"))
     await asyncio.to_thread(stage.cluster.kubectl, "delete", "crd", HTTP_ROUTE_CRD)
     await stage.until(gateway.said, ("False", "GatewayApiMissing"))
+
+
+def deny_changes(namespace: str) -> dict[str, Any]:
+    """A webhook that nobody serves: the API server answers 500 to each change of a route there."""
+    hook = {
+        "name": "nobody.example.com",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Fail",
+        "timeoutSeconds": 1,
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "rules": [
+            {
+                "apiGroups": ["gateway.networking.k8s.io"],
+                "apiVersions": ["*"],
+                "operations": ["UPDATE"],
+                "resources": ["httproutes"],
+            }
+        ],
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": f"nobody-{namespace}"},
+        "webhooks": [hook],
+    }
+
+
+@pytest.mark.nodes(2)
+async def test_while_the_api_server_fails_for_a_route_nothing_is_claimed_and_no_step_is_taken(
+    stage,
+):
+    gateway = Gateway(stage)
+    await asyncio.to_thread(stage.cluster.apply, http_route_crd())
+    await gateway.begin()
+    await stage.until_cached(copies="2/2")
+    await gateway.apply(100, 0)
+    await stage.until(gateway.said, ("True", "RouteWeightsSet"))
+    await gateway.run_canary_pod()
+    hook = deny_changes(stage.namespace)
+    await asyncio.to_thread(stage.cluster.apply, [hook])
+    try:
+        await stage.until(gateway.is_failing, expected=True)
+        await gateway.wish(rollout={"steps": [5]})
+        await gateway.try_canary(25)
+        await stage.until(gateway.said, ("Unknown", "RouteUnknown"))
+        await stage.until(lambda: gateway.said("RolloutProgressing"), ("False", "RouteUnknown"))
+        assert (await stage.cache())["status"]["trafficSummary"] == "95/5"
+        assert await gateway.weights() == [100, 0]
+    finally:
+        name = hook["metadata"]["name"]
+        kind = "validatingwebhookconfigurations"
+        await asyncio.to_thread(stage.cluster.kubectl, "delete", kind, name)
+    await stage.until(gateway.said, ("True", "RouteWeightsSet"), seconds=90)
+    await stage.until(gateway.weights, [75, 25], seconds=60)
 
 
 @pytest.mark.nodes(2)

@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from fakes.stage import _condition
+from fakes.tenant import Tenant
 from modelcache_kube import EVENTS, MODEL_CACHES, PODS
 from modelcache_operator.injection import InjectionSettings, make_injection
 from modelcache_operator.json_patch import add_all
@@ -167,6 +168,7 @@ async def test_the_weight_waits_until_the_pods_of_the_canary_are_warm(
         try:
             await pod.tell()
             await try_canary(stage)
+            await Tenant(stage).show_canary("embed-0", "m2")
             words = "0 of 1 pods of the canary are Ready, 1 are being warmed up"
             await stage.until(
                 lambda: said(stage),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from modelcache import draining
 from modelcache.command.program import main
 from modelcache.draining import drain
 from modelcache.volume import Volume
+from modelcache_agent.decide import socket_rules
 from modelcache_api.volume_holders import BadHolderError, Holder, describe_holders, read_holder
 from modelcache_api.volume_progress import ShownVersion
 from modelcache_testbed.waiting import wait_until
@@ -78,6 +80,17 @@ def test_it_waits_until_each_process_has_closed_and_all_of_them_hear_of_it(bench
         assert draining.thread.is_alive()
         second.close()
         assert draining.end() == ()
+
+
+def test_a_pod_whose_processes_have_all_connections_of_a_pod_can_be_drained(bench, volume):
+    most = socket_rules.MOST_CONNECTIONS_OF_A_POD
+    with contextlib.ExitStack() as processes:
+        for _ in range(most):
+            processes.enter_context(attach(bench, volume))
+        draining = Draining(volume)
+        wait_until(lambda: draining.said, seconds=30, what="who is waited for")
+        assert draining.said[0].count("process") == most
+    assert draining.end() == ()
 
 
 def test_a_version_that_is_closed_is_not_used_while_its_process_is_still_attached(bench, volume):

@@ -5,15 +5,18 @@ from __future__ import annotations
 import array
 import os
 import socket
+import threading
 import time
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 import modelcache
 from fakes.socket_bench import READY
+from modelcache.agent_socket import AgentSocket, wait_readable
 from modelcache_agent.decide import socket_rules
-from modelcache_agent.socket import connection
+from modelcache_agent.socket import connection, door
 from modelcache_api import volume_socket
 from modelcache_api.names import SocketReason, VolumeState
 from modelcache_api.volume_socket import (
@@ -57,8 +60,8 @@ class Client:
             self.buffer.feed(data)
         return parse_message(body)[0]
 
-    def greet(self):
-        self.say(encode_hello())
+    def greet(self, *, is_control=False):
+        self.say(encode_hello(is_control=is_control))
         assert self.hear() == Welcome(1)
         assert isinstance(self.hear(), State)
         return self
@@ -82,6 +85,11 @@ class Client:
         pytest.param(encode_frame({"type": "hello"}), "MalformedMessage", id="no versions"),
         pytest.param(
             encode_frame({"type": "hello", "versions": [True]}), "MalformedMessage", id="a boolean"
+        ),
+        pytest.param(
+            encode_frame({"type": "hello", "versions": [1], "control": 1}),
+            "MalformedMessage",
+            id="control is a number",
         ),
     ],
 )
@@ -115,13 +123,104 @@ def test_a_pod_has_so_many_connections_and_no_more_and_others_have_theirs(bench,
     folder, other = bench.add(), bench.add("22222222-2222-2222-2222-222222222222/v")
     most = socket_rules.MOST_CONNECTIONS_OF_A_POD
     clients = [Client(folder).greet() for _ in range(most)]
-    assert "one attachment of a process" in Client(folder).last_words().message
+    late = Client(folder).say(encode_hello())
+    assert "one attachment of a process" in late.last_words().message
     Client(other).greet()
     clients.pop().line.close()
-    wait_until(lambda: bench.counters.connections <= most, seconds=10, what="room")
+    wait_until(lambda: bench.counters.readers <= most, seconds=10, what="room")
     Client(folder).greet()
     monkeypatch.setattr(socket_rules, "MOST_CONNECTIONS", 3)
-    assert Client(other).last_words().reason == "TooManyConnections"
+    assert Client(other).say(encode_hello()).last_words().reason == "TooManyConnections"
+
+
+def test_beyond_them_there_is_room_for_control_which_holds_nothing_and_that_is_bounded(bench):
+    folder = bench.add()
+    readers = [Client(folder).greet() for _ in range(socket_rules.MOST_CONNECTIONS_OF_A_POD)]
+    controls = [
+        Client(folder).greet(is_control=True) for _ in range(socket_rules.MOST_CONTROLS_OF_A_POD)
+    ]
+    crowded = Client(folder).say(encode_hello(is_control=True))
+    assert crowded.last_words().reason == "TooManyConnections"
+    control = controls[0].say(encode_frame({"type": "hold", "id": 1, "pid": 1, "versions": []}))
+    assert control.hear().reason == "ControlOnly"
+    assert control.say(encode_frame({"type": "demand", "id": 2})).hear() == volume_socket.Done(2)
+    assert bench.counters.attached == 0
+    readers.pop().line.close()
+    wait_until(lambda: bench.counters.readers < 16, seconds=10, what="room for a reader")
+    crowded = Client(folder).say(encode_hello(is_control=True))
+    assert crowded.last_words().reason == "TooManyConnections", "that room is another one's"
+
+
+def test_who_says_nothing_beyond_them_keeps_its_place_for_a_moment_only(bench, monkeypatch):
+    folder = bench.add()
+    readers = [Client(folder).greet() for _ in range(socket_rules.MOST_CONNECTIONS_OF_A_POD)]
+    with monkeypatch.context() as quick:
+        quick.setattr(connection, "HELLO_SECONDS", 0.2)
+        silent = [Client(folder) for _ in range(socket_rules.MOST_CONTROLS_OF_A_POD)]
+        assert {client.last_words().reason for client in silent} == {"TooSlow"}
+    wait_until(lambda: bench.counters.connections == len(readers), seconds=10, what="their end")
+    Client(folder).greet(is_control=True)
+
+
+def test_two_hundred_processes_that_begin_at_once_each_hear_whether_they_are_taken(bench):
+    """The agent is busy with something else at that moment."""
+    folder = bench.add()
+    is_free = threading.Event()
+    bench.loop.call_soon_threadsafe(is_free.wait)
+    try:
+        lines = [AgentSocket(folder.socket) for _ in range(200)]
+    finally:
+        is_free.set()
+    said = Counter(hear_fate(line) for line in lines)
+    taken = socket_rules.MOST_CONNECTIONS_OF_A_POD
+    assert said == {"taken": taken, SocketReason.TOO_MANY_CONNECTIONS: 200 - taken}
+    for line in lines:
+        line.close()
+
+
+def hear_fate(line) -> str:
+    """What a library's line has become."""
+    try:
+        while line.progress is None:
+            wait_readable(line.fileno(), 30)
+            line.drain()
+    except volume_socket.SocketProtocolError as error:
+        return error.reason
+    return "taken"
+
+
+def hold(number, *uids) -> bytes:
+    return encode_frame({"type": "hold", "id": number, "pid": 1, "versions": list(uids)})
+
+
+def test_a_pod_that_toggles_what_it_holds_wakes_the_loop_at_a_pace_and_the_last_word_counts(bench):
+    client, began = Client(bench.add()).greet(), time.monotonic()
+    for number in range(60):
+        client.say(hold(number, *(() if number % 2 else ("v2",))))
+        assert client.hear() == volume_socket.Done(number)
+    client.say(hold(60, "v3"))
+    assert client.hear() == volume_socket.Done(60)
+    assert bench.sockets.uses() == {KEY: {"v3"}}, "it counts at once for whoever looks"
+    wait_until(lambda: bench.looks[-1] == {KEY: {"v3"}}, seconds=30, what="the last look")
+    pace = socket_rules.USE_PACE
+    most = pace.burst + (time.monotonic() - began) / pace.seconds + 1
+    assert pace.burst <= len(bench.looks) <= most
+
+
+def test_a_pod_asks_for_gpu_memory_at_a_pace_and_another_pod_has_its_own(bench, monkeypatch):
+    monkeypatch.setattr(door, "DEVICE_PACE", socket_rules.Pace(3, 3600.0))
+    client = Client(bench.add()).greet()
+    other = Client(bench.add("22222222-2222-2222-2222-222222222222/v")).greet()
+    said = []
+    for number in range(5):
+        client.say(encode_frame({"type": "device", "id": number}))
+        said.append(client.hear())
+    assert [one.reason for one in said] == ["NotOnDevice"] * 3 + ["TooManyRequests"] * 2
+    assert "ask again in 3" in said[-1].message
+    other.say(encode_frame({"type": "device", "id": 1}))
+    assert other.hear().reason == "NotOnDevice"
+    client.say(encode_frame({"type": "demand", "id": 9}))
+    assert client.hear() == volume_socket.Done(9), "the line goes on"
 
 
 @pytest.mark.parametrize("said", [b"", encode_hello()[:3], encode_hello() + b"\x07"])

@@ -66,6 +66,14 @@ def add_volume_of_canary(world: World, team: str, folder: Path) -> PodVolume:
     return volume
 
 
+def canary_pods(world: World, team: str) -> list[str]:
+    """The versions that pods of the canary show, as the agent of the first node tells."""
+    names = {world.version(team, n)["metadata"]["uid"]: n for n in ("m-v1", "m-v2")}
+    told = (world.cache_node(world.nodes[0]) or {}).get("status", {}).get("canaryPods", ())
+    assert {row["uid"] for row in told} <= {Pod().uid}
+    return [names[row["version"]] for row in told]
+
+
 def test_C45_canary_steps_rollback_promotion_and_the_end_of_the_hold(
     world: World, team: str, tmp_path: Path
 ) -> None:
@@ -83,6 +91,7 @@ def test_C45_canary_steps_rollback_promotion_and_the_end_of_the_hold(
     trees = {node: world.trees(node) for node in world.nodes}
     assert {len(found) for found in trees.values()} == {2}
     beside = add_volume_of_canary(world, team, tmp_path).folder.version("m-v1")
+    world.wait(lambda: canary_pods(world, team) == ["m-v2"], "the agent's word for the pod")
     world.wait(beside.is_dir, "stable beside the canary in one volume")
     assert hash_tree(beside) in trees[world.nodes[0]].values()
 

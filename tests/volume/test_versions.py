@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import warnings
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -15,7 +16,8 @@ from fakes.fetch_world import safetensors_body
 from fakes.played_kubelet import Pod
 from fakes.store_world import BODIES, flip_bits, in_child, opened, publish, read_tree
 from fakes.volume_world import PlayedPods
-from modelcache_agent.decide.beside import Beside, BesidePlan
+from modelcache_agent.decide.beside import RETURN_SECONDS, Beside, BesidePlan, Withdrawal
+from modelcache_agent.volume import companions
 from modelcache_agent.volume.beside import hide_beside, look_beside, show_beside
 from modelcache_agent.volume.companions import Companions
 from modelcache_api.names import EntryOrigin
@@ -209,6 +211,34 @@ async def test_an_agent_that_restarts_without_the_api_server_tells_what_it_told_
             assert volume.status == told
 
 
+async def test_an_agent_that_restarts_hides_nothing_before_a_process_has_spoken_to_it(
+    bench, pods, monkeypatch
+):
+    """The process is silent meanwhile, and has no file open."""
+    monkeypatch.setattr(companions, "RETURN_SECONDS", 3600.0)
+    bench.offer("v3", {"model.safetensors": safetensors_body(MIB, 3)})
+    async with bench.started():
+        canary(bench, 50)
+        volume = pods.add(POD)
+        await bench.until(volume.folder.version("minilm-v2").is_dir, "the canary's folder")
+        attachment = await modelcache.attach_async(root=volume.folder.content, timeout=30)
+        await bench.until(lambda: "canary" in attachment.tracks, "the canary")
+        handle = attachment.version("canary")
+        await bench.until(lambda: bench.cluster.entry("v2").mounts == 1, "the use")
+    with attachment, warnings.catch_warnings():
+        warnings.simplefilter("ignore", modelcache.FallbackWarning)
+        async with bench.started():
+            tell(bench, entry(bench, "v1"), bench.entry("v3"))
+            await bench.until_state("v3", "Cached")
+            await bench.until(
+                lambda: len(bench.cluster.labels) == 2, "the labels of what is wanted"
+            )
+            bench.cluster.nudge()
+            assert read_tree(handle.path) == FILES["v2"]
+            await bench.until(lambda: attachment.is_connected and handle.is_leaving, "the word")
+            assert read_tree(handle.path) == FILES["v2"]
+
+
 async def test_each_pod_of_a_node_has_both_and_new_pods_begin_with_the_promoted_one(bench, pods):
     async with bench.started():
         canary(bench, 50)
@@ -272,14 +302,51 @@ def test_a_version_whose_file_is_missing_takes_no_other_one_out_of_what_is_told(
             Beside(f"m-{uid}", uid, publish(store, uid, bodies))
             for uid, bodies in (("v2", SECOND), ("v3", BODIES | {"config.json": b'{"v": 3}'}))
         )
-        companions = Companions(store, 60.0, lambda: 0.0)
-        assert companions.change(folder, BesidePlan(show=(sound,))).present == ("v2",)
+        keeper = Companions(store, 60.0, lambda: 0.0)
+        assert keeper.change(folder, BesidePlan(show=(sound,))).present == ("v2",)
         files = store.catalog.get(broken.digest).files
         (own,) = (file for file in files if file.content.path == "config.json")
         store.blobs.path(own).unlink()
-        changed = companions.change(folder, BesidePlan(present=(sound,), show=(broken,)))
+        changed = keeper.change(folder, BesidePlan(present=(sound,), show=(broken,)))
         assert (changed.present, changed.has_freed) == (("v2",), False)
         assert read_tree(folder.version("m-v2")) == SECOND
+
+
+def test_after_a_restart_a_version_that_has_left_stays_until_processes_had_time_to_speak(tmp_path):
+    now = [100.0]
+    with opened(tmp_path / "store") as store:
+        pods = PlayedPods(store.layout.root, tmp_path / "kubelet")
+        old, new = pods.add(POD).folder, pods.add(OTHER).folder
+        one = Beside("m-v2", "v2", publish(store, "v2", SECOND))
+        show_beside(old, (), one, store.catalog.get(one.digest), store.blobs)
+        plan = BesidePlan((one,), hide=(Withdrawal(one, has_left=True, is_used=False),))
+        keeper = Companions(store, 60.0, lambda: now[0])
+        assert keeper.change(old, plan).look_again_at == 100.0 + RETURN_SECONDS
+        keeper.note_served([old.key])
+        now[0] += RETURN_SECONDS - 0.1
+        assert keeper.change(old, plan).present == ("v2",)
+        keeper.change(new, BesidePlan(show=(one,)))
+        assert keeper.change(new, plan).has_freed, "no agent has served this pod before"
+        used = BesidePlan((one,), hide=(Withdrawal(one, has_left=True, is_used=True),))
+        assert keeper.change(old, used).present == ("v2",), "a process has spoken"
+        now[0] += 30.0
+        assert keeper.change(old, used).look_again_at == 100.0 + RETURN_SECONDS - 0.1 + 60.0
+        changed = keeper.change(old, plan)
+        assert (changed.present, changed.has_freed, changed.look_again_at) == ((), True, None)
+        assert not old.versions.exists()
+
+
+def test_after_a_restart_nothing_is_kept_whose_room_is_needed(tmp_path):
+    with opened(tmp_path / "store") as store:
+        folder = PlayedPods(store.layout.root, tmp_path / "kubelet").add(POD).folder
+        one = Beside("m-v2", "v2", publish(store, "v2", SECOND))
+        keeper = Companions(store, 60.0, lambda: 100.0)
+        for withdrawal in (
+            Withdrawal(one, has_left=False, is_used=False),
+            Withdrawal(one, has_left=True, is_used=False, is_urgent=True),
+        ):
+            show_beside(folder, (), one, store.catalog.get(one.digest), store.blobs)
+            assert keeper.change(folder, BesidePlan((one,), hide=(withdrawal,))).has_freed
 
 
 async def test_a_volume_that_is_taken_away_takes_its_versions_with_it(bench, pods):

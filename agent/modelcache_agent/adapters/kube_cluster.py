@@ -73,6 +73,9 @@ class KubeCluster:
         """
         fields = status.model_dump(mode="json", by_alias=True, exclude_none=True)
         fields.pop("conditions", None)
+        # Else definitions of an older release would refuse the whole status.
+        if not status.canary_pods:
+            fields.pop("canaryPods")
         body = {"metadata": {"name": self._node_name}, "status": fields}
         with _translated():
             written = await self._kube.apply(

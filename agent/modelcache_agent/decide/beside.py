@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from modelcache_api.limits import MAX_NAME_LENGTH
 from modelcache_api.names import VOLUME_VERSIONS_FOLDER, EntryState, Reason, Track
 from modelcache_api.volume_progress import ShownVersion
+from modelcache_api.volume_socket import LONGEST_RETURN_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from modelcache_api.manifest import ContentDigest
     from modelcache_api.v1alpha1.cache_node import CacheRef, EntrySpec
 
+RETURN_SECONDS: Final = 2 * LONGEST_RETURN_SECONDS
+"""So long after its start an agent does not know yet what the processes of pods use."""
 _FOLDER_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _GIVES_WAY: Final = frozenset({EntryState.EVICTED, EntryState.FAILED})
 
@@ -41,12 +44,13 @@ class Withdrawal:
     """A further version that is to go.
 
     `has_left`: its ModelCache wants it here no more. `is_used`: a process of the pod says that it
-    uses it.
+    uses it. `is_urgent`: the node needs its room.
     """
 
     beside: Beside
     has_left: bool
     is_used: bool
+    is_urgent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,8 @@ NO_CHANGE: Final = BesidePlan()
 class NodeFacts:
     """What is known of the node, by uid. `is_unlabelled`: no label promises what is not wanted.
 
+    `needs_room`: the disk is under pressure, or a version that is wanted does not fit.
+
     Before the operator's list is known, nothing comes and nothing goes.
     """
 
@@ -72,6 +78,7 @@ class NodeFacts:
     views: Mapping[str, EntryView]
     is_unlabelled: bool = False
     is_list_known: bool = True
+    needs_room: bool = False
 
 
 def note_uses(volumes: Iterable[Volume], uses: Mapping[str, frozenset[str]]) -> tuple[Volume, ...]:
@@ -108,12 +115,27 @@ def plan_beside(volume: Volume, own: str, ref: CacheRef | None, facts: NodeFacts
     by_name = {one.name: one for one in reversed(offers) if one is not None}
     show = tuple(by_name[name] for name in sorted(by_name.keys() - {b.name for b in volume.beside}))
     hide = tuple(
-        Withdrawal(one, has_left, one.uid in volume.used)
+        Withdrawal(one, has_left, one.uid in volume.used, facts.needs_room)
         for one in volume.beside
         if (has_left := one.uid not in wanted or one.uid not in facts.entries)
         or _gives_way(one, facts.views.get(one.uid))
     )
     return BesidePlan(volume.beside, show, hide if facts.is_unlabelled else ())
+
+
+def find_due(
+    withdrawal: Withdrawal, *, is_used: bool, used_until: float, unknown_until: float
+) -> float | None:
+    """When it may go (monotonic seconds, past or to come); None: not while it is used.
+
+    `is_used`: a process says so, or has a file of it open. `used_until`: how long that counts for
+    what has left the spec. `unknown_until`: until then nobody may have said it yet. What gives way
+    for others, or is damaged, does not wait for that.
+    """
+    if is_used:
+        return used_until if withdrawal.has_left else None
+    waits = withdrawal.has_left and not withdrawal.is_urgent
+    return unknown_until if waits else float("-inf")
 
 
 def list_versions(

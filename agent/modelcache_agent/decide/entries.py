@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.actions import Action, EntryView, Fetch, Propose, Repair, Verify
@@ -51,7 +51,7 @@ def consider(
     if match is not None:
         return _view_held(draft, world, entry, match, setback)
     if flight is not None:
-        return _view_running(draft, world, flight)
+        return _view_fetched(draft, world, entry, flight)
     if is_given_up(world, entry):
         return _view_given_up(world, entry)
     return _view_newcomer(draft, world, entry, setback)
@@ -132,6 +132,15 @@ def _view_held(
     )
 
 
+def _view_fetched(draft: Draft, world: World, entry: EntrySpec, flight: Flight) -> EntryView:
+    """Beyond a quota it stops as under pressure: a quota that was lowered holds at once."""
+    if not entry.over_quota or flight.state is not EntryState.DOWNLOADING:
+        return _view_running(draft, world, flight)
+    draft.paused.append(flight.uid)
+    percent = _view_flight(flight).progress_percent
+    return replace(_refuse_by_quota(entry), progress_percent=percent)
+
+
 def _view_running(draft: Draft, world: World, flight: Flight) -> EntryView:
     """Under pressure a transfer stops, unless all its bytes are here; what it has is kept."""
     view = _view_flight(flight)
@@ -161,11 +170,7 @@ def _view_newcomer(
         message = "waits until the transfer of its former source has ended"
         return EntryView(entry.uid, EntryState.PENDING, Reason.WAITING, message)
     if entry.over_quota:
-        message = (
-            f"{format_bytes(entry.size_bytes)} are not fetched: its namespace uses more than it is "
-            "granted; `kubectl get modelcachequotas` tells the figures"
-        )
-        return EntryView(entry.uid, EntryState.FAILED, Reason.QUOTA_EXCEEDED, message)
+        return _refuse_by_quota(entry)
     never = describe_never_fits(entry, world.ledger)
     if never is not None:
         return EntryView(entry.uid, EntryState.FAILED, Reason.NEVER_FITS, never)
@@ -174,6 +179,14 @@ def _view_newcomer(
         state = EntryState.FAILED if setback.is_failure else EntryState.PENDING
         return EntryView(entry.uid, state, setback.reason, setback.message)
     return _start_or_wait(draft, world, entry, Fetch(entry), entry.size_bytes)
+
+
+def _refuse_by_quota(entry: EntrySpec) -> EntryView:
+    message = (
+        f"{format_bytes(entry.size_bytes)} are not fetched: its namespace uses more than it is "
+        "granted; `kubectl get modelcachequotas` tells the figures"
+    )
+    return EntryView(entry.uid, EntryState.FAILED, Reason.QUOTA_EXCEEDED, message)
 
 
 def _view_damaged(

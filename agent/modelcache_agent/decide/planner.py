@@ -83,7 +83,7 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
     scrub = choose_scrub(world)
     actions: tuple[Action, ...] = (
         *(CancelFetch(flight.uid) for flight in world.flights if flight.uid not in flights),
-        *(PauseFetch(uid) for uid in draft.paused),
+        *(PauseFetch(uid) for uid in dict.fromkeys(draft.paused)),
         *_labels_to_set(world, labels, host, gpu),
         *gpu.demotions,
         *host.demotions,

@@ -10,6 +10,7 @@ from modelcache_api.quantities import format_bytes
 from modelcache_api.v1alpha1.cache_node import (
     CacheKey,
     CacheNodeStatus,
+    CanaryPod,
     EntryStatus,
     PeerStatus,
     TierStatus,
@@ -36,6 +37,7 @@ def make_status(  # noqa: PLR0913 - one parameter for each part of the status
     agent_version: str,
     mounts: Mapping[str, int] | None = None,
     demands: tuple[CacheKey, ...] = (),
+    canary_pods: tuple[CanaryPod, ...] = (),
     peer: PeerStatus | None = None,
     pressure: Pressure | None = None,
 ) -> CacheNodeStatus:
@@ -51,6 +53,7 @@ def make_status(  # noqa: PLR0913 - one parameter for each part of the status
             for view in sorted(views, key=lambda view: view.uid)
         ),
         demands=demands,
+        canary_pods=canary_pods,
         disk_summary=_summarize(disk),
         host_summary=_summarize_host(host, memory),
         host_unfit=truncate(host.unfit) if host is not None and host.unfit is not None else None,

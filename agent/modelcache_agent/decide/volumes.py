@@ -26,7 +26,7 @@ from modelcache_api.names import (
     Track,
     VolumeState,
 )
-from modelcache_api.v1alpha1.cache_node import CacheKey
+from modelcache_api.v1alpha1.cache_node import CacheKey, CanaryPod
 from modelcache_api.volume_progress import ShownVersion
 
 if TYPE_CHECKING:
@@ -163,6 +163,20 @@ def list_demands(wishes: Iterable[Wish]) -> tuple[CacheKey, ...]:
     return tuple(CacheKey(namespace=namespace, name=name) for namespace, name in first)
 
 
+def list_canary_pods(wishes: Iterable[Wish]) -> tuple[CanaryPod, ...]:
+    """Pods whose volumes asked for a canary, each with the version that it shows, sorted.
+
+    As many as a node may tell of.
+    """
+    shown = {
+        (wish.volume.key.partition("/")[0], wish.volume.bound_uid)
+        for wish in wishes
+        if _is_canary(wish.volume) and wish.volume.is_filled and wish.volume.bound_uid
+    }
+    first = sorted(shown)[:MAX_ENTRIES_PER_NODE]
+    return tuple(CanaryPod(uid=pod, version=version) for pod, version in first)
+
+
 def make_volume_views(
     wishes: Iterable[Wish],
     spec: CacheNodeSpec | None,
@@ -170,14 +184,22 @@ def make_volume_views(
     flights: Iterable[Flight],
     *,
     is_unlabelled: bool = False,
+    is_pressed: bool = False,
 ) -> tuple[VolumeView, ...]:
     """The state of each volume. Without a spec nothing can be said of those that show nothing.
 
-    `is_unlabelled`: the Node is known to carry no label but those that are wanted.
+    `is_unlabelled`: the Node is known to carry no label but those that are wanted. `is_pressed`:
+    the disk is under pressure.
     """
     entries = {entry.uid: entry for entry in spec.entries} if spec is not None else {}
     refs = {(ref.namespace, ref.name): ref for ref in spec.caches} if spec is not None else {}
-    facts = NodeFacts(entries, {view.uid: view for view in views}, is_unlabelled, spec is not None)
+    facts = NodeFacts(
+        entries,
+        {view.uid: view for view in views},
+        is_unlabelled,
+        is_list_known=spec is not None,
+        needs_room=is_pressed or any(v.reason is Reason.INSUFFICIENT_SPACE for v in views),
+    )
     flights_by_uid = {flight.uid: flight for flight in flights}
     return tuple(
         _show_others(

@@ -22,6 +22,7 @@ from modelcache_api.names import SocketReason
 from modelcache_api.volume_holders import Holder
 from modelcache_api.volume_progress import VolumeProgress
 from modelcache_api.volume_socket import (
+    CONTROL_REQUESTS,
     MAX_REQUEST_BYTES,
     DeviceReady,
     Done,
@@ -49,6 +50,10 @@ class Pod(Protocol):
     @property
     def progress(self) -> VolumeProgress:
         """What the pod may know now."""
+        ...
+
+    def admit(self, connection: Connection, *, is_control: bool) -> None:
+        """Take it as what it says it is. Raises SocketProtocolError: there are enough of them."""
         ...
 
     def note_demand(self) -> None:
@@ -92,6 +97,7 @@ class Connection:
         self._news = asyncio.Event()
         self._sending = asyncio.Lock()
         self._drain_id: int | None = None
+        self._is_control = False
 
     def tell(self) -> None:
         """The pod's progress, or who is attached, has changed."""
@@ -117,8 +123,11 @@ class Connection:
 
     async def _greet(self) -> None:
         async with asyncio.timeout(HELLO_SECONDS):
-            body = await self._receive()
-        await self._send(Welcome(choose_version(parse_hello(body))))
+            hello = parse_hello(await self._receive())
+        version = choose_version(hello)
+        self._pod.admit(self, is_control=hello.is_control)
+        self._is_control = hello.is_control
+        await self._send(Welcome(version))
 
     async def _push(self) -> None:
         """What is newest. Changes that come faster than the client reads become one."""
@@ -147,6 +156,13 @@ class Connection:
             await asyncio.sleep(REQUEST_PAUSE_SECONDS)
 
     async def _carry_out(self, request: Request) -> None:
+        if self._is_control and request.type not in CONTROL_REQUESTS:
+            raise SocketProtocolError(
+                SocketReason.CONTROL_ONLY,
+                f"this connection is for control alone and asks no {request.type}: say hello "
+                "without `control`",
+                request.id,
+            )
         if request.type == "drain":
             self._drain_id = request.id
             self._pod.begin_draining(self)

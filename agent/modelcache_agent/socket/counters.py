@@ -10,9 +10,14 @@ from modelcache_api.names import SocketReason
 
 @dataclass(slots=True)
 class SocketCounters:
-    """`connections`, `attached` and `index_bytes` are those of now, all else since the start."""
+    """`connections`, by their kind, `attached` and `index_bytes` are those of now.
+
+    All else is since the start. `readers` and `controls` are the connections that have said hello.
+    """
 
     connections: int = 0
+    readers: int = 0
+    controls: int = 0
     attached: int = 0
     accepted: int = 0
     demands: int = 0

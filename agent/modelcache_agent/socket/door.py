@@ -8,6 +8,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from modelcache_agent.decide.gpu.room import Stay
+from modelcache_agent.decide.socket_rules import (
+    DEVICE_PACE,
+    USE_PACE,
+    Turns,
+    begin_turns,
+    refuse_control,
+    refuse_reader,
+)
 from modelcache_agent.socket.connection import Connection
 from modelcache_agent.socket.counters import SocketCounters
 from modelcache_agent.socket.indexes import Indexes, SealedIndex
@@ -32,13 +40,25 @@ class Door:
     indexes: Indexes
     counters: SocketCounters
     on_demand: Callable[[Door], None]
-    on_use: Callable[[], None]
+    on_use: Callable[[Door], None]
+    monotonic: Callable[[], float]
     hand_over: HandOver | None = None
     connections: set[Connection] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     demanded_at: float | None = None
+    is_use_due: bool = False
+    """The loop is to hear later that other versions are used."""
+    _kinds: dict[Connection, bool] = field(default_factory=dict)
+    """Those that have said hello; True for control."""
     _held: dict[Connection, Holder] = field(default_factory=dict)
     _draining: set[Connection] = field(default_factory=set)
+    _uses: Turns = field(init=False)
+    _devices: Turns = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with all turns."""
+        now = self.monotonic()
+        self._uses, self._devices = begin_turns(USE_PACE, now), begin_turns(DEVICE_PACE, now)
 
     @property
     def progress(self) -> VolumeProgress:
@@ -67,6 +87,20 @@ class Door:
             self.shown = progress
             self._tell_all()
 
+    def admit(self, connection: Connection, *, is_control: bool) -> None:
+        """Take it as what it says it is."""
+        of_pod = sum(kind is is_control for kind in self._kinds.values())
+        counters = self.counters
+        refusal = (
+            refuse_control(of_pod, counters.controls)
+            if is_control
+            else refuse_reader(of_pod, counters.readers)
+        )
+        if refusal is not None:
+            raise SocketProtocolError(SocketReason.TOO_MANY_CONNECTIONS, refusal)
+        self._kinds[connection] = is_control
+        self._count(1, is_control=is_control)
+
     def note_demand(self) -> None:
         """A process wants the content now."""
         self.on_demand(self)
@@ -87,6 +121,8 @@ class Door:
         """The connection has ended."""
         before = self.used
         self.connections.discard(connection)
+        if (is_control := self._kinds.pop(connection, None)) is not None:
+            self._count(-1, is_control=is_control)
         was_attached = self._held.pop(connection, None) is not None
         self.counters.attached -= was_attached
         if was_attached or connection in self._draining:
@@ -104,6 +140,12 @@ class Door:
 
     async def device(self) -> Handover:
         """GPU memory with the volume's own version, for this pod alone."""
+        self._devices, seconds = self._devices.take(self.monotonic())
+        if seconds:
+            raise SocketProtocolError(
+                SocketReason.TOO_MANY_REQUESTS,
+                f"this pod asks for GPU memory too often: ask again in {seconds:.1f} s",
+            )
         found: Handover | Stay = Stay(Reason.GPU_UNAVAILABLE, "this node has no GPU tier")
         if self.hand_over is not None:
             shown = self.shown
@@ -114,10 +156,21 @@ class Door:
             )
         return found
 
+    def wait_to_tell_use(self) -> float:
+        """Seconds until the loop may hear of other uses; 0: now, and it is told."""
+        self._uses, seconds = self._uses.take(self.monotonic())
+        return seconds
+
+    def _count(self, change: int, *, is_control: bool) -> None:
+        if is_control:
+            self.counters.controls += change
+        else:
+            self.counters.readers += change
+
     def _note_change(self, before: frozenset[str]) -> None:
         self._tell_all()
         if self.used != before:
-            self.on_use()
+            self.on_use(self)
 
     def _tell_all(self) -> None:
         for connection in self.connections:

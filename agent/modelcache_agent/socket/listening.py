@@ -6,12 +6,14 @@ import os
 import socket
 from typing import Final
 
+from modelcache_agent.decide.socket_rules import MOST_CONNECTIONS
 from modelcache_agent.volume.folders import VolumeFolder
 
 # Connecting takes write permission; the folder decides who comes near it.
 _MODE: Final = 0o666
 _TEMPORARY: Final = ".agent.sock"
-_WAITING: Final = 16
+# All processes of a pod may begin at once: each is to hear whether it is taken, or why not.
+_WAITING: Final = MOST_CONNECTIONS
 
 
 def open_listener(folder: VolumeFolder) -> socket.socket:

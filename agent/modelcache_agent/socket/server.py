@@ -40,7 +40,8 @@ class VolumeSockets:
     """Opens, serves and closes. A volume that is refused has no socket: there is nothing to say.
 
     `on_demand` is called with what a volume shows, once a minute at most for each; `on_use` when
-    the processes of a pod use other versions than before. `hand_over` is set where the node has a
+    the processes of a pod use other versions than before: at once at first, and at a pace if that
+    goes on; what they use last is always looked at. `hand_over` is set where the node has a
     GPU tier.
     """
 
@@ -94,6 +95,19 @@ class VolumeSockets:
             door.demanded_at = now
             self._tasks.start("demand", self._carry_demand(door.progress))
 
+    def note_use(self, door: Door) -> None:
+        """The processes of this pod use other versions than before."""
+        if not door.is_use_due:
+            self._tell_use(door)
+
+    def _tell_use(self, door: Door) -> None:
+        seconds = door.wait_to_tell_use()
+        door.is_use_due = seconds > 0
+        if door.is_use_due:
+            asyncio.get_running_loop().call_later(seconds, self._tell_use, door)
+        else:
+            self._on_use()
+
     async def _carry_demand(self, progress: VolumeProgress) -> None:
         try:
             await self._on_demand(progress)
@@ -114,7 +128,8 @@ class VolumeSockets:
         door = self._doors[key] = Door(
             *(folder, listener, progress, self.indexes, self.counters),
             on_demand=self.note_demand,
-            on_use=self._on_use,
+            on_use=self.note_use,
+            monotonic=self._clock.monotonic,
             hand_over=self.hand_over,
         )
         self._start(door, self._accept(door))

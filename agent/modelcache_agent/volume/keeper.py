@@ -40,11 +40,13 @@ class Served:
     """What each volume's pod may know, by the volume's key; whether a content was given up.
 
     `attached` are those that show their content since now.
+    `look_again_at`: when one may be that is not yet (monotonic seconds).
     """
 
     shown: Mapping[str, VolumeProgress]
     has_freed: bool
     attached: tuple[Attach, ...] = ()
+    look_again_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -81,16 +83,19 @@ class VolumeKeeper:
         """Fill what can be filled, write what each pod may know, and count who was attached."""
         shown: dict[str, VolumeProgress] = {}
         has_freed = False
+        moments: list[float] = []
         for view in views:
             own = self._fill(view) if view.filling is not None else _progress(view)
             changed = self.companions.change(self._folder(view.key), view.beside)
             has_freed = has_freed or changed.has_freed
+            if changed.look_again_at is not None:
+                moments.append(changed.look_again_at)
             shown[view.key] = self._complete(view, own, frozenset(changed.present))
             self._tell(view.key, shown[view.key])
-        self.companions.forget_all_but(shown)
+        self.companions.note_served(shown)
         self.store.save_history()
         attached, self._attached = tuple(self._attached), []
-        return Served(shown, has_freed, attached)
+        return Served(shown, has_freed, attached, min(moments, default=None))
 
     def _complete(
         self, view: VolumeView, own: VolumeProgress, beside: frozenset[str]

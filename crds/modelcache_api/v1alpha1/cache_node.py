@@ -184,6 +184,13 @@ class CacheKey(ApiModel):
     name: Annotated[Name, Field(description="Name of the ModelCache.")]
 
 
+class CanaryPod(ApiModel):
+    """A pod that asked for a canary, and what it was given for its life."""
+
+    uid: Annotated[Uid, Field(description="UID of the pod, as the kubelet states it.")]
+    version: Annotated[Uid, Field(description="UID of the ModelVersion that its volume shows.")]
+
+
 class EntryStatus(ApiModel):
     """How far the agent is with one version."""
 
@@ -255,6 +262,17 @@ class CacheNodeStatus(ApiModel):
             description=(
                 "ModelCaches that volumes of live pods on the node ask for, placed here or not. "
                 "The namespace is the pod's, as the kubelet states it."
+            ),
+        ),
+        ListType("atomic"),
+    ] = ()
+    canary_pods: Annotated[
+        tuple[CanaryPod, ...],
+        Field(
+            max_length=MAX_ENTRIES_PER_NODE,
+            description=(
+                "Live pods whose volumes asked for a canary, with the version that each shows: the "
+                "canary of the moment when it was complete."
             ),
         ),
         ListType("atomic"),

@@ -155,7 +155,9 @@ class _Draft:
             weight=traffic.canary if traffic is not None else 0,
         )
         found = place_canary(wish, self._books)
-        found = limit_canary(self._account(cache, version), found, present)
+        found = limit_canary(
+            self._account(cache, version), found, present, version.uid, self._books
+        )
         self._put(cache, version, found.nodes, plan.slower)
         return Beside(
             version.key,

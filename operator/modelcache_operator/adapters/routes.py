@@ -14,6 +14,7 @@ from modelcache_kube import (
     HTTP_ROUTES,
     Change,
     Conflict,
+    Expired,
     Forbidden,
     Invalid,
     KubeClient,
@@ -81,29 +82,34 @@ async def watch_routes(
     kube: KubeClient,
     *,
     on_change: Callable[[ObjectKey], None],
-    on_listed: Callable[[], None],
+    on_any: Callable[[], None],
 ) -> None:
-    """Tell of every route whose spec has changed, and of each new beginning. For ever.
+    """Tell of every route whose spec has changed, and of all at each new beginning. For ever.
 
-    While no HTTPRoutes are served it asks now and then.
+    All are told of after each failure, too: any may have changed unseen, or cannot be read any
+    more. What is too old for the API server is only listed anew. While no HTTPRoutes are served it
+    asks now and then.
     """
     known: dict[ObjectKey, tuple[str, int]] = {}
     is_missing = has_listed = False
 
     def tell(error: KubeError) -> None:
         nonlocal is_missing
+        if isinstance(error, Expired):
+            return
         if not isinstance(error, NotFound):
             _log.warning("cannot watch HTTPRoutes: %s", error)
+            on_any()
         elif not is_missing:
             is_missing = True
             _log.info("the cluster serves no HTTPRoutes; they are looked for now and then")
-            on_listed()
+            on_any()
 
     async with aclosing(kube.watch(HTTP_ROUTES, on_error=tell)) as events:
         async for event in events:
             if event.type is Change.SYNCED:
                 is_missing, has_listed = False, True
-                on_listed()
+                on_any()
                 continue
             metadata = event.object["metadata"]
             key = ObjectKey(metadata["namespace"], metadata["name"])

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from modelcache_api.names import EntryState, Reason
 from modelcache_operator.decide.canary import CanaryPlan
 from modelcache_operator.decide.eligibility import Demand
+from modelcache_operator.decide.node_book import NodeBook
 from modelcache_operator.decide.placement import Books, PlacementPlan, Trouble, place
 from modelcache_operator.decide.quota import Account
 from modelcache_operator.decide.world import NodeName, Uid
@@ -57,15 +59,35 @@ def _count_paid(account: Account) -> int:
     return min((len(nodes) for nodes in account.paid.values()), default=0)
 
 
-def limit_canary(account: Account, plan: CanaryPlan, present: frozenset[NodeName]) -> CanaryPlan:
-    """The canary's nodes, or those alone that it has, if the others are not paid for.
+def limit_canary(
+    account: Account,
+    plan: CanaryPlan,
+    present: frozenset[NodeName],
+    version: Uid,
+    books: Books,
+) -> CanaryPlan:
+    """The canary's nodes, or those alone that hold all its bytes, if the whole is not paid for.
 
-    All or none, as with room: not a byte is read for a canary that cannot be whole.
+    All or none, as with room: not a byte is read for a canary that cannot be whole, and what is on
+    its way when a quota is lowered comes no further. What is whole stays, whatever the quota says.
+    Nodes whose agent is lost are charged nothing, and nobody knows what they hold: they stay, too.
     """
-    new = plan.nodes - present
-    if not new or (account.refusal is None and account.allows(plan.nodes)):
+    live = frozenset(name for name in plan.nodes if books[name].has_live_agent)
+    if account.refusal is None and account.allows(live):
         return plan
-    kept = plan.nodes & present
-    shortage = account.refuse(plan.nodes, len(plan.nodes))
-    ready = min(plan.copies.ready, len(kept))
+    whole = frozenset(name for name in live & present if _is_whole(version, books[name]))
+    kept = whole | (plan.nodes - live)
+    if kept == plan.nodes:
+        return plan
+    shortage = account.refuse(live, len(live))
+    ready = min(plan.copies.ready, len(whole))
     return CanaryPlan(kept, replace(plan.copies, ready=ready, shortage=shortage))
+
+
+def _is_whole(version: Uid, book: NodeBook) -> bool:
+    """It was whole: after a restart it may be hashed again, and what is damaged is repaired."""
+    entry = book.reported.get(version)
+    if entry is None:
+        return False
+    is_here = entry.state in {EntryState.CACHED, EntryState.VERIFYING}
+    return is_here or entry.reason == Reason.DAMAGED

@@ -11,6 +11,7 @@ from modelcache_api.durations import parse_duration
 from modelcache_api.names import LABEL_TRACK, Reason, Track
 from modelcache_api.v1alpha1.model_cache import ModelCacheSpec
 from modelcache_api.v1alpha1.rollout import FirstStep, OnFailure, RolloutSpec, RolloutStatus
+from modelcache_operator.decide.canary_pods import CanaryPods
 from modelcache_operator.decide.shortage import Shortage
 from modelcache_operator.decide.world import Uid
 
@@ -39,20 +40,6 @@ class CanaryCopies:
     def is_resident(self) -> bool:
         """True if every copy that is wanted is verified."""
         return self.wanted > 0 and self.ready >= self.wanted and self.shortage is None
-
-
-@dataclass(frozen=True, slots=True)
-class CanaryPods:
-    """Living pods of the canary's track; those that are being deleted take no traffic any more.
-
-    `cold` are those whose warm-up has not succeeded, and `warm_up_failure` names a pod whose
-    warm-up has failed, and how.
-    """
-
-    total: int = 0
-    ready: int = 0
-    cold: int = 0
-    warm_up_failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,17 +238,25 @@ def _judge_failure(facts: RolloutFacts, state: RolloutStatus, weight: int) -> Ro
     """What goes wrong while the canary takes traffic."""
     if not weight:
         return None
-    is_lost = facts.copies.ready == 0
     trouble = _find_failure(facts) or (None if facts.gate.is_old else facts.gate.failure)
     if trouble is None:
         return None
     if _policy(facts.spec).on_failure is OnFailure.ROLLBACK:
         return _end(state, trouble.reason, _back(weight, trouble.message))
-    if is_lost:
-        message = f"{trouble.message}; all traffic is stable's until a copy is verified again"
+    if (until := _find_return(facts)) is not None:
+        message = f"{trouble.message}; all traffic is stable's until {until}"
         return RolloutVerdict(0, trouble.reason, message, is_progressing=False, state=state)
     message = f"held at {weight} %: {trouble.message}"
     return RolloutVerdict(weight, trouble.reason, message, is_progressing=False, state=state)
+
+
+def _find_return(facts: RolloutFacts) -> str | None:
+    """What must come before there is anybody to send traffic to; None while there is somebody."""
+    if facts.copies.ready == 0:
+        return "a copy is verified again"
+    if _policy(facts.spec).http_route_ref is not None and not facts.pods.ready:
+        return "a pod of the canary is Ready again"
+    return None
 
 
 def _back(weight: int, message: str) -> str:
@@ -270,12 +265,13 @@ def _back(weight: int, message: str) -> str:
 
 def _find_failure(facts: RolloutFacts) -> Trouble | None:
     copies, pods = facts.copies, facts.pods
-    if copies.trouble is not None:
+    # A quota that was lowered takes nothing from the copies that are there.
+    if copies.trouble is not None and copies.trouble.reason is not Reason.QUOTA_EXCEEDED:
         return copies.trouble
     if copies.ready == 0:
         return Trouble(Reason.CANARY_LOADING, "no verified copy of the canary is left")
     if pods.total and not pods.ready:
-        return _describe_pods(pods)
+        return Trouble(*pods.describe())
     return _find_empty_service(facts)
 
 
@@ -290,16 +286,6 @@ def _find_empty_service(facts: RolloutFacts) -> Trouble | None:
         f"{LABEL_TRACK}: {Track.CANARY}"
     )
     return Trouble(Reason.CANARY_PODS_NOT_READY, message)
-
-
-def _describe_pods(pods: CanaryPods) -> Trouble:
-    """Why pods are not Ready, as far as it is the warm-up."""
-    ready = f"{pods.ready} of {pods.total} pods of the canary are Ready"
-    if pods.warm_up_failure is not None:
-        message = f"{ready}; the warm-up of pod {pods.warm_up_failure}"
-        return Trouble(Reason.CANARY_WARM_UP_FAILED, message)
-    cold = f", {pods.cold} are being warmed up" if pods.cold else ""
-    return Trouble(Reason.CANARY_PODS_NOT_READY, ready + cold)
 
 
 def _judge_reached(facts: RolloutFacts, state: RolloutStatus, weight: int) -> RolloutVerdict | None:
@@ -327,8 +313,8 @@ def _judge_gates(facts: RolloutFacts, state: RolloutStatus, weight: int) -> Roll
     elif not copies.is_resident:
         message = f"{copies.ready} of {copies.wanted} copies of the canary are verified"
         trouble = Trouble(Reason.CANARY_LOADING, message)
-    elif pods.ready < pods.total:
-        trouble, is_waiting = _describe_pods(pods), pods.warm_up_failure is None
+    elif not pods.are_fit:
+        trouble, is_waiting = Trouble(*pods.describe()), pods.ends_by_itself
     elif (empty := _find_empty_service(facts)) is not None:
         trouble = empty
     elif facts.stable_ready < facts.spec.placement.min_ready:

@@ -79,11 +79,14 @@ class WeightChange:
 
 @dataclass(frozen=True, slots=True)
 class RouteVerdict:
-    """Whether the route carries the weight in force, in one word and one sentence."""
+    """Whether the route carries the weight in force, in one word and one sentence.
+
+    `is_routed` is None while nobody can know.
+    """
 
     reason: Reason
     message: str
-    is_routed: bool = False
+    is_routed: bool | None = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,13 +202,27 @@ def describe_undone(route: RouteView, wish: RouteWish, attempts: Attempts | None
     return RouteVerdict(Reason.ROUTE_CONTESTED, message)
 
 
+def describe_unknown(
+    wish: RouteWish, error: str, before: tuple[RouteWish, RouteVerdict] | None
+) -> RouteVerdict:
+    """What is said while the API server fails for the route; its first words stay while it lasts.
+
+    Else each failure in other words would be one more write of a status.
+    """
+    if before is not None and before[0] == wish and before[1].reason is Reason.ROUTE_UNKNOWN:
+        return before[1]
+    message = f"the API server fails for HTTPRoute {wish.ref.name}, it is asked again: {error}"
+    return RouteVerdict(Reason.ROUTE_UNKNOWN, message, is_routed=None)
+
+
 def recall_verdict(cache: ModelCacheView) -> RouteVerdict | None:
     """What the stored status says of this very spec's route: all that a new leader has at first."""
     found = find_condition(cache.status.conditions, Condition.TRAFFIC_ROUTED)
     known = {reason.value: reason for reason in Reason}
     if found is None or found.reason not in known or found.observed_generation != cache.generation:
         return None
-    return RouteVerdict(known[found.reason], found.message, is_routed=found.status == "True")
+    is_routed = {"True": True, "False": False}.get(found.status)
+    return RouteVerdict(known[found.reason], found.message, is_routed)
 
 
 def judge_verdict(verdict: RouteVerdict | None) -> Trouble | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from modelcache_api.names import Reason
+from modelcache_kube import KubeError
 from modelcache_operator.decide.rollout import Trouble
 from modelcache_operator.decide.route import (
     Attempts,
@@ -14,6 +15,7 @@ from modelcache_operator.decide.route import (
     RouteWish,
     decide_route,
     describe_undone,
+    describe_unknown,
     find_rival,
     find_wish,
     note_write,
@@ -54,18 +56,32 @@ class RouteReconciler:
     add: Callable[[Key], None]
 
     async def reconcile(self, key: ObjectKey) -> Requeue:
-        """Safe to call at any time, any number of times."""
+        """Safe to call at any time, any number of times.
+
+        Raises:
+            KubeError: the API server fails for the route. That is told, and the queue asks again.
+        """
         cache, book = self.world.model_cache(key), self.memory.traffic
         wish = find_wish(cache)
         if cache is None or wish is None:
             book.routed.pop(key, None)
             return Requeue()
         before = book.routed.get(key)
-        after, look_again = await self._follow(cache, wish, before.attempts if before else None)
-        book.routed[key] = after
+        attempts = before.attempts if before else None
+        try:
+            after, look_again = await self._follow(cache, wish, attempts)
+        except KubeError as error:
+            known = (before.wish, before.verdict) if before else None
+            verdict = describe_unknown(wish, str(error), known)
+            self._note(key, before, Routed(wish, verdict, attempts))
+            raise
+        self._note(key, before, after)
+        return Requeue(look_again)
+
+    def _note(self, key: ObjectKey, before: Routed | None, after: Routed) -> None:
+        self.memory.traffic.routed[key] = after
         if before is None or (before.wish, before.verdict) != (after.wish, after.verdict):
             self.add(cache_key(key))
-        return Requeue(look_again)
 
     async def _follow(
         self, cache: ModelCacheView, wish: RouteWish, attempts: Attempts | None

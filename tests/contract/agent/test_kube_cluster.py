@@ -12,7 +12,7 @@ import pytest
 from modelcache_agent.adapters.kube_cluster import KubeCluster
 from modelcache_agent.ports.cluster import ClusterError
 from modelcache_api.names import EntryState, Reason
-from modelcache_api.v1alpha1.cache_node import CacheNodeStatus, EntryStatus
+from modelcache_api.v1alpha1.cache_node import CacheNodeStatus, CanaryPod, EntryStatus
 from modelcache_kube import ConnectConfig, connect
 from modelcache_testbed.system import System
 
@@ -187,6 +187,17 @@ async def test_status_leaves_the_operators_condition_alone(installed, agent, cac
     assert status["conditions"][0]["status"] == "True"
     assert status["models"] == 0
     assert "entries" not in status
+
+
+async def test_canary_pods_come_and_go_and_are_named_only_where_there_are_some(
+    installed, agent, cache_node
+):
+    uid = installed.api.get(cache_node)["metadata"]["uid"]
+    pod = CanaryPod(uid="p1", version="v2")
+    await agent.apply_status(uid, CacheNodeStatus(models=1, canary_pods=(pod,)))
+    assert installed.api.get(cache_node)["status"]["canaryPods"] == [{"uid": "p1", "version": "v2"}]
+    await agent.apply_status(uid, CacheNodeStatus(models=1))
+    assert "canaryPods" not in installed.api.get(cache_node)["status"]
 
 
 async def test_status_for_a_cache_node_that_was_replaced_is_an_error(agent, cache_node):

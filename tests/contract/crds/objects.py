@@ -259,6 +259,7 @@ FULL: dict[str, Object] = {
                 }
             ],
             "demands": [{"namespace": "search", "name": "minilm"}],
+            "canaryPods": [{"uid": "pod-uid", "version": "v2"}],
             "diskSummary": "87Mi/931Gi",
             "gpuSummary": "10Gi/80Gi",
             "models": 1,

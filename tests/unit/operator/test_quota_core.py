@@ -12,6 +12,7 @@ from modelcache_api.names import Condition, EntryOrigin, EntryState, Priority, R
 from modelcache_api.v1alpha1.model_cache import Placement
 from modelcache_api.v1alpha1.rollout import CanarySpec
 from modelcache_operator.adapters.parsing import ObservedKind
+from modelcache_operator.decide.liveness import Liveness
 from modelcache_operator.decide.quota import Item, Limits
 from modelcache_operator.decide.world import NodeName, ObjectKey
 
@@ -41,6 +42,16 @@ def look(core: MemoryCore) -> None:
     core.settle()
     core.router.look_at_everything()
     core.settle()
+
+
+def lose(core: MemoryCore, node: str) -> None:
+    """The node's agent falls silent, for longer than is waited for it."""
+    for _ in range(40):
+        core.world.clock.seconds += 10
+        core.world.renew_all(but=[node])
+        core.list_leases()
+    look(core)
+    assert core.memory.agents.liveness(NodeName(node)) is Liveness.LOST
 
 
 def told(world: MemoryWorld, name: str = "c1", kind: Condition = Condition.READY):
@@ -166,6 +177,52 @@ def test_the_extra_bytes_of_a_rollout_are_refused_before_they_start(world):
     assert quota_of(world).disk == "4Gi/4Gi"
 
 
+def test_a_canary_on_its_way_is_given_up_with_the_quota_and_what_is_whole_stays(world):
+    world.add_quota(disk="4Gi")
+    world.add_cache(copies=2)
+    core = lead(world)
+    whole, coming = sorted(entries(world, "uid-m1"))
+    world.states[coming, "uid-m2"] = EntryState.DOWNLOADING
+    change(world, canary=CanarySpec(model_version="m2", weight=50))
+    look(core)
+    assert set(entries(world, "uid-m2")) == {whole, coming}
+    world.show(make_quota(disk="3Gi", generation=2))
+    look(core)
+    assert set(entries(world, "uid-m2")) == {whole}
+    assert told(world, kind=Condition.ROLLOUT_PROGRESSING)[0] == Reason.QUOTA_EXCEEDED
+    assert set(entries(world, "uid-m1")) == {whole, coming}
+    assert (told(world)[0], quota_of(world).disk) == (Reason.CACHED, "3Gi/3Gi")
+    world.states[whole, "uid-m2"] = EntryState.VERIFYING
+    world.show(make_quota(disk="2Gi", generation=3))
+    look(core)
+    assert set(entries(world, "uid-m2")) == {whole}, "an agent that has begun anew hashes it again"
+    world.states[whole, "uid-m2"] = EntryState.PENDING
+    world.reasons[whole, "uid-m2"] = Reason.DAMAGED
+    look(core)
+    assert set(entries(world, "uid-m2")) == {whole}, "it is repaired in its place"
+    world.show(make_quota(disk="4Gi", generation=4))
+    world.states.clear()
+    look(core)
+    assert set(entries(world, "uid-m2")) == {whole, coming}
+    assert told(world, kind=Condition.ROLLOUT_PROGRESSING)[0] == Reason.WEIGHT_REACHED
+
+
+def test_a_lost_copy_of_the_canary_is_not_charged_to_those_on_their_way(world):
+    world.states["n2", "uid-m2"] = EntryState.DOWNLOADING
+    world.add_quota(disk="6Gi")
+    world.add_cache(copies=3)
+    core = lead(world)
+    change(world, canary=CanarySpec(model_version="m2", weight=50))
+    look(core)
+    lose(core, "n0")
+    world.show(make_quota(disk="4Gi", generation=2))
+    look(core)
+    assert set(entries(world, "uid-m2")) == {"n0", "n1", "n2"}
+    world.show(make_quota(disk="3Gi", generation=3))
+    look(core)
+    assert set(entries(world, "uid-m2")) == {"n0", "n1"}
+
+
 def test_a_version_that_is_held_is_charged_until_its_hold_ends(world):
     world.add_quota(disk="2Gi")
     world.add_cache(copies=1)
@@ -268,11 +325,9 @@ def test_the_copy_of_a_lost_node_is_not_charged_so_that_it_can_be_replaced(world
     world.add_cache(copies=1)
     core = lead(world)
     (lost,) = entries(world, "uid-m1")
-    world.clock.seconds += 1000
-    world.renew_all(but=[lost])
-    core.list_leases()
-    look(core)
+    lose(core, lost)
     assert ready(world) == 1
+    assert entries(world, "uid-m1").keys() - {lost}
 
 
 def test_a_quota_that_cannot_be_read_leaves_everything_as_it_is(world):

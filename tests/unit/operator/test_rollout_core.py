@@ -10,7 +10,7 @@ from builders import GIB, digest, make_cache, make_pod_view
 from fakes.memory_core import MemoryCore, MemoryWorld
 from modelcache_api.names import Condition, EntryOrigin, EntryState, Reason
 from modelcache_api.v1alpha1.rollout import CanarySpec, RolloutSpec
-from modelcache_operator.decide.world import NodeName, ObjectKey
+from modelcache_operator.decide.world import NodeName, ObjectKey, Uid
 from modelcache_operator.ports.sources import SourceError
 
 C1 = ObjectKey("search", "c1")
@@ -100,6 +100,12 @@ class Stage:
 @pytest.fixture
 def stage():
     return Stage()
+
+
+def canary_pod(stage, name="p1", **fields):
+    """On a node of stable, where its volume shows what is the canary by then."""
+    node = NodeName(min(stage.holders("m1")))
+    return make_pod_view(name, **{"track": "canary", "node": node, "is_ready": True, **fields})
 
 
 def test_a_canary_comes_beside_stable_and_takes_its_weight_when_it_is_verified(stage):
@@ -340,7 +346,7 @@ def test_a_bad_canary_leaves_stable_untouched_and_has_one_reason(stage, trouble,
 @pytest.mark.parametrize(("on_failure", "weight"), [("Hold", 25), ("Rollback", 0)])
 def test_pods_that_crash_hold_the_weight_or_take_it_back(stage, on_failure, weight):
     stage.world.add_version("m2")
-    pod = make_pod_view("p1", track="canary", is_ready=True)
+    pod = canary_pod(stage)
     stage.world.show(pod)
     stage.wish("m1", "m2", 25, on_failure=on_failure)
     assert stage.weight == 25
@@ -357,7 +363,7 @@ def test_pods_that_crash_hold_the_weight_or_take_it_back(stage, on_failure, weig
 
 def test_a_pod_that_is_being_deleted_neither_fails_the_canary_nor_keeps_it_waiting(stage):
     stage.world.add_version("m2")
-    pods = [make_pod_view(name, track="canary", is_ready=True) for name in ("p1", "p2")]
+    pods = [canary_pod(stage, name) for name in ("p1", "p2")]
     for pod in pods:
         stage.world.show(pod)
     stage.wish("m1", "m2", 5, interval="10s", on_failure="Rollback")
@@ -448,6 +454,43 @@ def test_a_leader_that_dies_between_two_nodes_loses_no_held_copy(stage):
     stage.begin()
     assert stage.holders("m1", origin=EntryOrigin.HOLD) == set(nodes)
     assert stage.holders("m2", origin=EntryOrigin.PLACEMENT) == set(nodes)
+
+
+def test_pods_that_show_the_last_canary_open_no_gate_for_the_next_one(stage):
+    for name in ("m2", "m3"):
+        stage.world.add_version(name)
+    old = canary_pod(stage)
+    stage.world.show(old)
+    stage.wish("m1", "m2", 25)
+    assert stage.weight == 25
+    stage.wish("m1", "m3", 25, on_failure="Rollback")
+    stage.take_over()
+    assert (stage.weight, stage.said()) == (0, ("False", Reason.CANARY_PODS_NOT_READY))
+    new = canary_pod(stage, "p2")
+    stage.world.show(new)
+    stage.core.settle()
+    assert stage.weight == 0
+    found = next(c for c in stage.status.conditions if c.type == Condition.ROLLOUT_PROGRESSING)
+    assert "2 of 2 pods of the canary are Ready, and 1 of these show another" in found.message
+    stage.world.hide(old)
+    stage.core.settle()
+    assert (stage.weight, stage.said()) == (25, ("True", Reason.WEIGHT_REACHED))
+
+
+def test_a_pod_of_which_no_agent_tells_waits_until_one_does(stage):
+    stage.world.add_version("m2")
+    pod = canary_pod(stage)
+    stage.world.shown[pod.uid] = Uid("unknown")
+    stage.world.show(pod)
+    stage.world.show(canary_pod(stage, "p2", node=None))
+    stage.wish("m1", "m2", 5)
+    assert (stage.weight, stage.said()[1]) == (0, Reason.CANARY_PODS_NOT_READY)
+    stage.world.hide(canary_pod(stage, "p2", node=None))
+    stage.core.settle()
+    assert stage.weight == 0
+    del stage.world.shown[pod.uid]
+    stage.core.settle()
+    assert stage.weight == 5
 
 
 def test_a_pod_of_the_canary_on_another_node_is_brought_the_canary(stage):

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from builders import make_pod_view
 from fakes.http_routes import CANARY, STABLE
 from fakes.memory_traffic import MemoryMeasures, MemoryRoutes
 from modelcache_api.names import Condition, Reason
@@ -17,7 +16,7 @@ from modelcache_operator.decide.route import RuleView
 from modelcache_operator.decide.world import ObjectKey
 from modelcache_operator.keys import KeyKind, cache_key, route_key
 from modelcache_operator.workqueue import Requeue
-from unit.operator.test_rollout_core import Stage
+from unit.operator.test_rollout_core import Stage, canary_pod
 
 C1 = ObjectKey("search", "c1")
 REF = HttpRouteRef(name="embed", stable_service=STABLE, canary_service=CANARY)
@@ -33,7 +32,7 @@ class TrafficStage(Stage):
         self.routes = self.world.routes = MemoryRoutes(STABLE, CANARY)
         self.measures = self.world.measures = MemoryMeasures(0.0)
         self.world.add_version("m2")
-        self.pod = make_pod_view("p1", track="canary", is_ready=True)
+        self.pod = canary_pod(self)
         self.world.show(self.pod)
         self.take_over()
 
@@ -72,21 +71,36 @@ def test_the_route_follows_every_step_and_every_way_back(stage):
     assert len(stage.routes.writes) == 4
 
 
-@pytest.mark.parametrize(("on_failure", "weight"), [("Hold", 25), ("Rollback", 0)])
-def test_no_share_goes_to_a_service_without_pods(stage, on_failure, weight):
+@pytest.mark.parametrize(("on_failure", "later"), [("Hold", 5), ("Rollback", 0)])
+@pytest.mark.parametrize("loss", ["gone", "not Ready", "being deleted"])
+def test_no_share_goes_to_a_service_without_pods(stage, on_failure, later, loss):
+    policy = {"on_failure": on_failure, "steps": (5,), "interval": "10s", "http_route_ref": REF}
     stage.world.hide(stage.pod)
-    stage.wish("m1", "m2", 25, on_failure=on_failure, http_route_ref=REF)
+    stage.wish("m1", "m2", 25, **policy)
     assert (stage.weight, stage.said()[1]) == (0, Reason.CANARY_PODS_NOT_READY)
     assert stage.routes.writes == []
-    other = make_pod_view("p2", track="canary", is_ready=True)
+    other = canary_pod(stage, "p2")
     stage.world.show(other)
     stage.core.settle()
+    stage.pass_time(11)
     assert (stage.weight, stage.said()) == (25, ("True", Reason.WEIGHT_REACHED))
     assert stage.routes.weights == [75, 25]
-    stage.world.hide(other)
+    if loss == "gone":
+        stage.world.hide(other)
+    else:
+        is_going = loss == "being deleted"
+        stage.world.show(replace(other, is_ready=is_going, is_terminating=is_going))
     stage.core.settle()
-    assert (stage.weight, stage.said()) == (weight, ("False", Reason.CANARY_PODS_NOT_READY))
-    assert stage.routes.weights == [100 - weight, weight]
+    assert (stage.weight, stage.said()[1]) == (0, Reason.CANARY_PODS_NOT_READY)
+    assert stage.routes.weights == [100, 0]
+    told = [note.note for note in stage.world.events if "stable's until" in note.note]
+    assert [text.endswith("until a pod of the canary is Ready again") for text in told] == (
+        [True] if on_failure == "Hold" else []
+    )
+    stage.world.hide(other)
+    stage.world.show(canary_pod(stage, "p3"))
+    stage.core.settle()
+    assert (stage.weight, stage.routes.weights) == (later, [100 - later, later])
 
 
 @pytest.mark.parametrize(
@@ -107,6 +121,51 @@ def test_without_a_fit_route_nothing_goes_up_and_stable_is_untouched(stage, reas
     assert (stage.weight, stage.routes.weights) == (5, [95, 5])
     told = [note for note in stage.world.events if note.reason == reason]
     assert {note.is_warning for note in told} == {True}
+
+
+@pytest.mark.parametrize(("verb", "weight"), [("get", 0), ("patch", 5)])
+def test_while_the_api_server_fails_for_the_route_nothing_is_claimed_and_nothing_goes_up(
+    stage, verb, weight
+):
+    policy = {"steps": (5, 25), "interval": "10s", "http_route_ref": REF}
+    stage.wish("m1", http_route_ref=REF)
+    stage.routes.failing = {verb}
+    stage.wish("m1", "m2", 50, **policy)
+    assert stage.said(ROUTED) == ("Unknown", Reason.ROUTE_UNKNOWN)
+    written = stage.world.writes["cache status"]
+    for _ in range(5):
+        stage.pass_time(11)
+    assert (stage.weight, stage.said()) == (weight, ("False", Reason.ROUTE_UNKNOWN))
+    assert stage.routes.failures > 5
+    assert stage.world.writes["cache status"] == written, "no write for each failure"
+    stage.take_over()
+    assert (stage.weight, stage.said(ROUTED)[0]) == (weight, "Unknown")
+    stage.routes.failing.clear()
+    stage.look_at_route()
+    stage.pass_time(11)
+    assert stage.said(ROUTED) == ("True", Reason.ROUTE_WEIGHTS_SET)
+    assert stage.weight > weight
+    assert stage.routes.weights == [100 - stage.weight, stage.weight]
+
+
+def test_a_route_that_was_right_is_unknown_once_it_cannot_be_read(stage):
+    stage.wish("m1", "m2", 50, steps=(5,), interval="90s", http_route_ref=REF)
+    assert stage.said(ROUTED) == ("True", Reason.ROUTE_WEIGHTS_SET)
+    stage.routes.failing = {"get"}
+    stage.core.router.look_at_routes()
+    stage.core.settle()
+    assert stage.said(ROUTED) == ("Unknown", Reason.ROUTE_UNKNOWN)
+    stage.pass_time(100)
+    assert stage.weight == 5
+    stage.routes.failing.clear()
+    stage.look_at_route()
+    assert (stage.said(ROUTED)[0], stage.weight) == ("True", 50)
+    stage.routes.failing = {"patch"}
+    stage.wish("m1", http_route_ref=REF)
+    assert (stage.said(ROUTED)[0], stage.routes.weights) == ("Unknown", [50, 50])
+    stage.routes.failing.clear()
+    stage.look_at_route()
+    assert (stage.said(ROUTED)[0], stage.routes.weights) == ("True", [100, 0])
 
 
 def test_where_routes_are_not_enabled_the_condition_says_so(stage):

@@ -14,6 +14,7 @@ from modelcache_agent.decide.beside import (
     Beside,
     NodeFacts,
     Withdrawal,
+    find_due,
     list_versions,
     note_uses,
     plan_beside,
@@ -147,6 +148,37 @@ def test_what_leaves_goes_after_its_label(ref, known, has_left):
     plan = plan_beside(shown, "v1", ref, known)
     assert plan.hide == (Withdrawal(beside("v2"), has_left, is_used=True),)
     assert plan_beside(shown, "v1", ref, replace(known, is_unlabelled=False)).hide == ()
+
+
+@pytest.mark.parametrize(
+    ("has_left", "is_used", "is_urgent", "due"),
+    [
+        pytest.param(True, False, False, 15.0, id="nobody may have said yet that it is used"),
+        pytest.param(True, True, False, 60.0, id="used, and it has left the spec"),
+        pytest.param(True, True, True, 60.0, id="used, whatever the node needs"),
+        pytest.param(True, False, True, float("-inf"), id="its room is needed"),
+        pytest.param(False, False, False, float("-inf"), id="it gives way"),
+        pytest.param(False, True, True, None, id="it would give way, but is used"),
+    ],
+)
+def test_when_a_further_version_may_go(has_left, is_used, is_urgent, due):
+    withdrawal = Withdrawal(beside("v2"), has_left, is_used, is_urgent)
+    assert find_due(withdrawal, is_used=is_used, used_until=60.0, unknown_until=15.0) == due
+
+
+def test_a_node_without_room_does_not_wait_for_processes_to_speak_again():
+    spec = CacheNodeSpec(node_uid="n", entries=(named("v1"), named("v3")), caches=())
+    wishes = make_wishes([replace(OWN, beside=(beside("v2"),))], ())
+    lacks = EntryView("v3", EntryState.FAILED, Reason.INSUFFICIENT_SPACE)
+    for views, is_pressed, is_urgent in (
+        ([cached("v1")], False, False),
+        ([cached("v1")], True, True),
+        ([cached("v1"), lacks], False, True),
+    ):
+        (view,) = make_volume_views(
+            wishes, spec, views, [], is_unlabelled=True, is_pressed=is_pressed
+        )
+        assert [one.is_urgent for one in view.beside.hide] == [is_urgent]
 
 
 def test_what_is_hashed_again_after_a_restart_stays():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fakes.agent_world import a_flight, a_held, a_world, an_entry, digest_of
-from modelcache_agent.decide.actions import Fetch
+from modelcache_agent.decide.actions import Fetch, PauseFetch
 from modelcache_agent.decide.charges import charge
 from modelcache_agent.decide.gpu.room import Key
 from modelcache_agent.decide.gpu.world import GpuView, OnDevice
@@ -79,6 +79,19 @@ def test_what_is_beyond_a_quota_is_not_fetched_and_says_so():
     view = view_of(plan, "beyond")
     assert (view.state, view.reason) == (EntryState.FAILED, Reason.QUOTA_EXCEEDED)
     assert "kubectl get modelcachequotas" in view.message
+
+
+def test_a_transfer_stops_when_its_namespace_turns_out_to_be_beyond_its_quota():
+    """Also one that a pod's demand brought, or a canary that is to be given up anyway."""
+    beyond, other = an("beyond", over_quota=True), an("other")
+    flights = (a_flight(beyond), a_flight(other))
+    plan = make_plan(replace(a_world(beyond, other), flights=flights))
+    assert plan.actions == (PauseFetch("beyond"),)
+    view = view_of(plan, "beyond")
+    assert (view.state, view.reason) == (EntryState.FAILED, Reason.QUOTA_EXCEEDED)
+    assert view_of(plan, "other").state is EntryState.DOWNLOADING
+    whole = replace(flights[0], state=EntryState.VERIFYING)
+    assert make_plan(replace(a_world(beyond), flights=(whole,))).actions == ()
 
 
 def test_what_is_beyond_a_quota_gives_way_first_and_what_pods_use_stays():

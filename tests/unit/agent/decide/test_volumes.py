@@ -13,6 +13,7 @@ from modelcache_agent.decide.volumes import (
     count_mounts,
     find_attached,
     find_mounted,
+    list_canary_pods,
     list_demands,
     make_volume_views,
     make_wishes,
@@ -159,6 +160,17 @@ def test_what_was_bound_but_not_shown_is_protected_and_bound_anew():
     assert (wish.uid, find_mounted([wish])) == ("a", {digest_of("old")})
     assert find_attached([wish]) == {"a"}
     assert view(replace(SHOWN, is_filled=False)).filling.digest == digest_of("a")
+
+
+def test_pods_of_a_canary_are_told_with_the_version_that_each_shows_for_its_life():
+    old = replace(SHOWN, key="pod-2/models", track="canary")
+    new = replace(old, key="pod-1/models", bound_uid="b")
+    waiting = replace(new, key="pod-3/models", is_filled=False)
+    stable = replace(SHOWN, key="pod-4/models")
+    told = list_canary_pods(make_wishes([old, new, waiting, stable], [BOTH]))
+    assert [(row.uid, row.version) for row in told] == [("pod-1", "b"), ("pod-2", "old")]
+    many = [replace(new, key=f"p{number:03d}/v") for number in range(400)]
+    assert len(list_canary_pods(make_wishes(many, [BOTH]))) == MAX_ENTRIES_PER_NODE
 
 
 def test_mounts_are_counted_by_version_and_demands_are_bounded_and_sorted():

@@ -11,10 +11,10 @@ from builders import EARLIER, GIB, NOW, make_cache
 from modelcache_api.limits import MAX_MESSAGE_LENGTH
 from modelcache_api.names import Reason
 from modelcache_api.v1alpha1.rollout import CanarySpec, HttpRouteRef, RolloutSpec, RolloutStatus
+from modelcache_operator.decide.canary_pods import CanaryPods
 from modelcache_operator.decide.rollout import (
     Ages,
     CanaryCopies,
-    CanaryPods,
     RolloutFacts,
     Trouble,
     decide_rollout,
@@ -96,6 +96,38 @@ ROLLBACK = spec(on_failure="Rollback")
         pytest.param(facts(copies=BROKEN), 0, Reason.DAMAGED, id="a copy has failed before"),
         pytest.param(
             facts(pods=CanaryPods(2, 1)), 0, Reason.CANARY_PODS_NOT_READY, id="pods are awaited"
+        ),
+        pytest.param(
+            facts(pods=CanaryPods(2, 2, others=1)),
+            0,
+            Reason.CANARY_PODS_NOT_READY,
+            id="a pod of another version opens no gate",
+        ),
+        pytest.param(
+            facts(stored_weight=50, pods=CanaryPods(1, 1, others=1)),
+            50,
+            Reason.WEIGHT_REACHED,
+            id="and is no failure",
+        ),
+        pytest.param(
+            facts(spec=spec(http_route_ref=REF), stored_weight=50, pods=CanaryPods(2, 0)),
+            0,
+            Reason.CANARY_PODS_NOT_READY,
+            id="crashing pods behind a route take no share",
+        ),
+        pytest.param(
+            facts(spec=spec(http_route_ref=REF), stored_weight=50, pods=CanaryPods(2, 1)),
+            50,
+            Reason.WEIGHT_REACHED,
+            id="one of two pods behind a route does",
+        ),
+        pytest.param(
+            facts(
+                spec=spec(http_route_ref=REF), stored_weight=50, pods=CanaryPods(), copies=BROKEN
+            ),
+            0,
+            Reason.DAMAGED,
+            id="whatever else has failed",
         ),
         pytest.param(
             facts(pods=CanaryPods(2, 1, cold=1)),
@@ -192,13 +224,8 @@ def test_a_rollback_is_for_good_until_the_canary_is_changed(failed):
     assert decide_rollout(changed, NOW).weight == 51
 
 
-@pytest.mark.parametrize(
-    ("on_failure", "weight"),
-    [pytest.param("Hold", 50, id="held"), pytest.param("Rollback", 0, id="taken back")],
-)
-def test_behind_a_route_no_weight_goes_up_without_a_pod_and_its_loss_is_a_failure(
-    on_failure, weight
-):
+@pytest.mark.parametrize("on_failure", ["Hold", "Rollback"])
+def test_behind_a_route_no_weight_goes_up_without_a_pod_and_its_loss_is_a_failure(on_failure):
     routed = facts(spec=spec(http_route_ref=REF, on_failure=on_failure))
     before = decide_rollout(routed, NOW)
     assert (before.weight, before.reason) == (0, Reason.CANARY_PODS_NOT_READY)
@@ -209,8 +236,16 @@ def test_behind_a_route_no_weight_goes_up_without_a_pod_and_its_loss_is_a_failur
     there = replace(routed, pods=CanaryPods(1, 1))
     assert decide_rollout(there, NOW).weight == 50
     lost = decide_rollout(replace(routed, stored_weight=50), NOW)
-    assert (lost.weight, lost.reason) == (weight, Reason.CANARY_PODS_NOT_READY)
+    assert (lost.weight, lost.reason) == (0, Reason.CANARY_PODS_NOT_READY)
     assert (lost.state.ended is not None) is (on_failure == "Rollback")
+
+
+def test_a_quota_that_was_lowered_ends_no_rollout_and_takes_no_weight_but_stops_the_next_step():
+    stopped = replace(BROKEN, trouble=Trouble(Reason.QUOTA_EXCEEDED, "not fetched"))
+    stepwise = spec(steps=(25, 50), on_failure="Rollback")
+    verdict = decide_rollout(facts(spec=stepwise, stored_weight=25, copies=stopped), NOW)
+    assert (verdict.weight, verdict.reason) == (25, Reason.QUOTA_EXCEEDED)
+    assert verdict.state.ended is None
 
 
 def test_the_end_is_told_in_a_sentence_that_the_api_takes():
