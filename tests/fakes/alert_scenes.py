@@ -22,6 +22,12 @@ def growing(step: float) -> str:
     return f"0+{step:g}x{MINUTES}"
 
 
+def coming_and_going(value: float, there: int = 5, away: int = 3) -> str:
+    """For so many minutes there, then for so many without a series, all through the hour."""
+    cycle = f"{value:g}x{there - 1} stale _x{away - 1}"
+    return " ".join([cycle] * (MINUTES // (there + away) + 1))
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     """Series with their values of one hour."""
@@ -41,13 +47,17 @@ def _attaches(hits: float, misses: float) -> dict[str, str]:
 
 
 def _reason(word: str, entries: float) -> dict[str, str]:
-    return {f'modelcache_agent_entry_reasons{{reason="{word}", {_NODE}}}': steady(entries)}
+    return _seen(word, steady(entries))
 
 
-def _transfer(verified: str, proved: str) -> dict[str, str]:
+def _seen(word: str, values: str) -> dict[str, str]:
+    return {f'modelcache_agent_entry_reasons{{reason="{word}", {_NODE}}}': values}
+
+
+def _transfer(received: str, proved: str) -> dict[str, str]:
     return {
         f'modelcache_agent_entries{{state="Downloading", {_NODE}}}': steady(1),
-        f"modelcache_agent_fetch_verified_bytes_total{{{_NODE}}}": verified,
+        f"modelcache_agent_fetch_network_bytes_total{{{_NODE}}}": received,
         f"modelcache_agent_fetch_proved_bytes_total{{{_NODE}}}": proved,
     }
 
@@ -70,11 +80,24 @@ def _route(reason: str) -> dict[str, str]:
 
 
 def _said(kind: str, reason: str) -> dict[str, str]:
-    return {f'modelcache_{kind}_reason{{{_CACHE}, reason="{reason}"}}': steady(1)}
+    return _told(kind, reason, steady(1))
+
+
+def _told(kind: str, reason: str, values: str) -> dict[str, str]:
+    return {f'modelcache_{kind}_reason{{{_CACHE}, reason="{reason}"}}': values}
 
 
 def _cache_ready(value: float) -> dict[str, str]:
     return {f"modelcache_cache_ready{{{_CACHE}}}": steady(value)}
+
+
+def _copies_failed(values: str) -> dict[str, str]:
+    return {f'modelcache_cache_copies{{{_CACHE}, state="failed"}}': values}
+
+
+def _failing(reason: str) -> dict[str, str]:
+    """Too few copies, for what an agent says of the only one."""
+    return _said("cache", reason) | _cache_ready(0) | _copies_failed(steady(1)) | _reason(reason, 1)
 
 
 def _source(reason: str) -> dict[str, str]:
@@ -95,6 +118,8 @@ def _certificates(serving: float, authority: float, agent: float) -> dict[str, s
 
 _DAY = 86_400.0
 _SOUND = (7 * _DAY, 3650 * _DAY, 2 * 3600.0)
+_LEADING = {f'{_LEADER}{{instance="op-1"}}': steady(1)}
+_SERVING = {f'{_EXPIRY}{{certificate="serving", instance="op-1"}}': steady(_SOUND[0])}
 
 # promtool's clock begins at 0, and each scene is looked at after an hour.
 SCENES: Mapping[str, tuple[Scene, ...]] = {
@@ -108,6 +133,12 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
             quiet={f"modelcache_agent_disk_pressure{{{_NODE}}}": steady(0)},
         ),
         Scene(fires=_reason("InsufficientSpace", 2), quiet=_reason("Cached", 2)),
+        Scene(fires=_failing("InsufficientSpace"), quiet=_reason("Cached", 1)),
+        Scene(
+            fires=_failing("DiskPressure")
+            | {f"modelcache_agent_disk_pressure{{{_NODE}}}": steady(1)},
+            quiet=_reason("Cached", 1),
+        ),
         Scene(
             fires=_reason("DiskPressure", 1)
             | {f"modelcache_agent_disk_pressure{{{_NODE}}}": steady(1)},
@@ -117,13 +148,24 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
     "ModelCacheFetchStalled": (
         Scene(fires=_transfer(steady(5e6), steady(0)), quiet=_transfer(growing(1e6), steady(0))),
         Scene(fires=_reason("TransferStalled", 1), quiet=_transfer(steady(5e6), growing(1e6))),
+        Scene(
+            fires=_seen("TransferStalled", coming_and_going(1)),
+            # One file of an hour: no byte counts as verified before its last has come.
+            quiet=_transfer(growing(5e8), steady(0))
+            | {f"modelcache_agent_fetch_verified_bytes_total{{{_NODE}}}": steady(0)},
+        ),
+        Scene(fires=_failing("TransferStalled"), quiet=_reason("Downloading", 1)),
     ),
     "ModelCacheSourceThrottled": (
-        Scene(fires=_retries(60), quiet=_retries(1)),
+        # One node is enough; one retry in two minutes is nothing.
+        Scene(fires=_retries(1), quiet=_retries(0.5)),
         Scene(fires=_reason("Throttled", 3), quiet=_reason("Queued", 3)),
+        Scene(fires=_seen("Throttled", coming_and_going(1)), quiet=_reason("Queued", 3)),
+        Scene(fires=_failing("Throttled"), quiet=_reason("Queued", 3)),
     ),
     "ModelCacheDigestMismatch": (
         Scene(fires=_reason("DigestMismatch", 1), quiet=_reason("Verifying", 1)),
+        Scene(fires=_failing("DigestMismatch"), quiet=_reason("Verifying", 1)),
         Scene(
             fires={
                 f'modelcache_agent_failures_total{{reason="DigestMismatch", {_NODE}}}': growing(0.1)
@@ -139,6 +181,7 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
             quiet={f"modelcache_agent_damaged_pieces_total{{{_NODE}}}": steady(3)},
         ),
         Scene(fires=_reason("Damaged", 1), quiet=_reason("Verifying", 1)),
+        Scene(fires=_failing("Damaged"), quiet=_reason("Verifying", 1)),
     ),
     "ModelCacheAgentSilent": (
         Scene(
@@ -153,7 +196,11 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
     "ModelCacheRolloutStuck": (
         *(
             Scene(fires=_rollout(reason), quiet=_rollout("WeightReached"))
-            for reason in ("CanaryLoading", "CanaryDoesNotFit", "GateFailed", "GateUnreachable")
+            for reason in (
+                *("CanaryLoading", "CanaryDoesNotFit", "GateFailed", "GateUnreachable"),
+                # What its copies failed of, what its nodes lack, what its version is kept by.
+                *("NotAModel", "AuthFailed", "DiskPressure", "SourceGone"),
+            )
         ),
         Scene(fires=_route("RouteContested"), quiet=_route("RouteWeightsSet")),
     ),
@@ -177,7 +224,30 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
         ),
         Scene(
             fires=_said("cache", "NeverFits") | _cache_ready(0),
-            quiet=_said("cache", "Degraded") | _cache_ready(1),
+            quiet=_said("cache", "Cached") | _cache_ready(1),
+        ),
+        # The operator has no place for it: no agent tells of a full disk.
+        Scene(
+            fires=_said("cache", "InsufficientSpace") | _cache_ready(0),
+            quiet=_said("cache", "QuotaExceeded") | _cache_ready(0),
+        ),
+        # Each failure is followed by another try.
+        Scene(
+            fires=_told("cache", "EndpointUnreachable", coming_and_going(1)) | _cache_ready(0),
+            quiet=_told("cache", "EndpointUnreachable", coming_and_going(1)) | _cache_ready(1),
+        ),
+        # On several nodes in turn: one of them always tries.
+        Scene(
+            fires=_said("cache", "Downloading")
+            | _cache_ready(0)
+            | _copies_failed(coming_and_going(1)),
+            quiet=_said("cache", "Downloading") | _cache_ready(0) | _copies_failed(steady(0)),
+        ),
+    ),
+    "ModelCacheDegraded": (
+        Scene(
+            fires=_told("cache", "Degraded", coming_and_going(1)) | _cache_ready(1),
+            quiet=_said("cache", "Downloading") | _cache_ready(1),
         ),
     ),
     "ModelCacheVersionNotReady": (
@@ -191,15 +261,18 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
     ),
     "ModelCacheOperatorAbsent": (
         Scene(
-            fires={f'{_LEADER}{{instance="op-1"}}': steady(0)},
+            fires={f'{_LEADER}{{instance="op-1"}}': steady(0)} | _SERVING,
             quiet={f'{_LEADER}{{instance="op-2"}}': steady(0)},
         ),
+        # It leads, and has no certificate to serve grants with.
+        Scene(fires=_LEADING, quiet={}),
+        Scene(fires={}, quiet={}),
     ),
 }
 
 
-def with_leader(alert: str, series: Mapping[str, str], *, fires: bool) -> dict[str, str]:
-    """The scene with an operator that leads, unless that is what is missing."""
+def with_operator(alert: str, series: Mapping[str, str], *, fires: bool) -> dict[str, str]:
+    """The scene with an operator that leads and serves, unless that is what is missing."""
     if fires and alert == "ModelCacheOperatorAbsent":
         return dict(series)
-    return {**series, f'{_LEADER}{{instance="op-1"}}': steady(1)}
+    return {**_SERVING, **series, **_LEADING}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fakes.alert_scenes import MINUTES, SCENES, with_leader
+from fakes.alert_scenes import MINUTES, SCENES, with_operator
 from modelcache_testbed.programs import promtool
 
 ALERTS = (
@@ -52,8 +52,8 @@ def test_promtool_accepts_the_rules():
 def test_an_alert_fires_alone_on_what_it_is_for_and_on_nothing_else(alert, tmp_path):
     tests = []
     for number, scene in enumerate(SCENES[alert]):
-        fires = with_leader(alert, scene.fires, fires=True)
-        quiet = with_leader(alert, scene.quiet, fires=False)
+        fires = with_operator(alert, scene.fires, fires=True)
+        quiet = with_operator(alert, scene.quiet, fires=False)
         tests.append(play(f"{alert} fires: {number}", fires, [alert]))
         tests.append(play(f"{alert} is quiet: {number}", quiet, []))
     document = {"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": tests}

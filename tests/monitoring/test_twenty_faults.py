@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,13 @@ import yaml
 from builders import GIB, digest, make_version
 from fakes.alert_scenes import MINUTES
 from fakes.memory_core import MemoryCore, MemoryWorld
+from fakes.metric_catalogue import names_in
 from fakes.s3_stub import Answer, error
 from fakes.scripted_store import ScriptedStore
+from modelcache_agent.adapters.prometheus import PrometheusMetrics
+from modelcache_agent.decide.actions import EntryView
+from modelcache_agent.decide.ledger import Ledger
+from modelcache_agent.fetch import FetchCounters
 from modelcache_api.cures import CURES
 from modelcache_api.names import EntryState, Reason
 from modelcache_api.v1alpha1.rollout import CanarySpec
@@ -28,7 +34,7 @@ from modelcache_api.v1alpha1.source import SecretRef
 from modelcache_cli.why import Target, TargetKind, judge_object
 from modelcache_operator.adapters.metrics import OperatorMetrics
 from modelcache_operator.decide.allowed_sources import AllowList
-from modelcache_operator.decide.world import NodeName, ObjectKey
+from modelcache_operator.decide.world import CacheNodeView, NodeName, ObjectKey
 from modelcache_operator.keys import version_key
 from modelcache_testbed.programs import promtool
 
@@ -48,6 +54,9 @@ _SKEWED = error(
     RequestTime="20261129T100000Z",
     ServerTime="2026-11-29T10:20:00Z",
 )
+_READ_BY_RULES = names_in(ALERTS.read_text())
+# What an agent says of an entry that needs no other word.
+_REASONS = {EntryState.CACHED: Reason.CACHED, EntryState.PENDING: Reason.WAITING}
 _OF_M1 = 'name="m1",namespace="search"'
 _OF_C1 = 'name="c1",namespace="search"'
 
@@ -358,17 +367,26 @@ def test_each_fault_is_told_by_one_alert(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_agents_tell_of_the_fault_too():
+    """Else no alert on agents could fire beside the one that is wanted."""
+    fault = next(one for one in FAULTS if one.reason is Reason.NOT_A_MODEL)
+    with opened_stage() as stage:
+        fault.inject(stage)
+        stage.look()
+        series = dict(_list_series(stage))
+        told = 'modelcache_agent_entry_reasons{reason="NotAModel",node="%s"}'
+        assert series[told % stage.holder] == 1
+
+
 def _play(stage: Stage, fault: Fault) -> dict[str, object]:
-    metrics = OperatorMetrics(stage.world.cache, lambda: True)
     fault.inject(stage)
     stage.look()
-    rows = [row for row in metrics.render().decode().splitlines() if not row.startswith("#")]
-    series = [row.rpartition(" ") for row in rows if not row.startswith("modelcache_operator_r")]
     return {
         "name": fault.name,
         "interval": "1m",
         "input_series": [
-            {"series": name, "values": f"{float(value):.0f}x{MINUTES}"} for name, _, value in series
+            {"series": name, "values": f"{value:.0f}x{MINUTES}"}
+            for name, value in _list_series(stage)
         ],
         "promql_expr_test": [
             {
@@ -378,3 +396,36 @@ def _play(stage: Stage, fault: Fault) -> dict[str, object]:
             }
         ],
     }
+
+
+def _list_series(stage: Stage) -> Iterator[tuple[str, float]]:
+    """All that rules read, of the operator and of the agent of each node that is not silent."""
+    operator = OperatorMetrics(stage.world.cache, lambda: True)
+    ends = dict.fromkeys(("serving", "authority"), datetime(2036, 1, 1, tzinfo=UTC))
+    operator.tell_certificates(lambda: ends)
+    yield from _read(operator.render())
+    for node in stage.world.cache.cache_nodes():
+        if not any(one.reason == Reason.NODE_LOST for one in node.status.conditions):
+            yield from _read(_play_agent(node).render(), node.name)
+
+
+def _play_agent(node: CacheNodeView) -> PrometheusMetrics:
+    """The agent that has reported these entries."""
+    agent = PrometheusMetrics(FetchCounters)
+    views = tuple(
+        EntryView(entry.uid, entry.state, Reason(entry.reason or _REASONS[entry.state]))
+        for entry in node.status.entries
+    )
+    agent.observe(views, Ledger(GIB), GIB, 0)
+    return agent
+
+
+def _read(page: bytes, node: str | None = None) -> Iterator[tuple[str, float]]:
+    """Series by name, with the label that the PodMonitor gives."""
+    for row in page.decode().splitlines():
+        series, _, value = row.rpartition(" ")
+        name, _, labels = series.rstrip("}").partition("{")
+        if name not in _READ_BY_RULES:
+            continue
+        given = f'node="{node}"' if node else ""
+        yield f"{name}{{{','.join(filter(None, (labels, given)))}}}", float(value)
