@@ -82,6 +82,18 @@ def test_the_legend_of_a_query_names_labels_that_it_keeps():
                 assert shown <= groupings_in(query), f"{panel.title}: {legend}"
 
 
+def test_a_rollout_counts_as_stuck_by_every_word_but_those_of_progress_and_of_other_alerts():
+    selectors = selectors_in(ALERTS["ModelCacheRolloutStuck"]["expr"])
+    (words,) = [
+        value for name, _, operator, value in selectors if "rollout" in name and operator == "!~"
+    ]
+    progress = {Reason.STEP_TAKEN, Reason.WEIGHT_REACHED}
+    of_others = {Reason.CANARY_EXPIRED, Reason.QUOTA_EXCEEDED}
+    assert set(words.split("|")) == progress | of_others
+    assert Reason.CANARY_EXPIRED in ALERTS["ModelCacheCanaryForgotten"]["expr"]
+    assert "quota_exceeded" in ALERTS["ModelCacheQuotaRefused"]["expr"]
+
+
 def read_runbooks() -> tuple[str, dict[str, str]]:
     """The index, and the sections by their headings."""
     _, index, *sections = RUNBOOKS.read_text().split("\n## ")
