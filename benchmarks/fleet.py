@@ -52,6 +52,7 @@ AWAY_SECONDS = float(scaled(120, 20))
 WAVE = max(1, NODES // 20)
 QUIET_SECONDS, IDLE_SECONDS = 10.0, 60.0
 _RECONCILES = "modelcache_operator_reconciles_total"
+_QUEUE_DEPTH = "modelcache_operator_queue_depth"
 # The aims of the issue, shown as the ceiling and in the notes.
 AIM_SECONDS, AIM_MIB, AIM_REQUESTS_PER_SECOND = 60.0, 400.0, 1.0
 
@@ -234,7 +235,8 @@ def _has_looked(scene: Scene) -> Question:
         looks = sum(value for name, value in found.items() if name.startswith(_RECONCILES))
         if not found.get("modelcache_operator_is_leader"):
             return "the operator does not lead"
-        left = max(NODES + 2 * CACHES - looks, found["modelcache_operator_queue_depth"])
+        waiting = sum(value for name, value in found.items() if name.startswith(_QUEUE_DEPTH))
+        left = max(NODES + 2 * CACHES - looks, waiting)
         return f"{left:.0f} objects are not looked at" if left > 0 else None
 
     return ask

@@ -44,7 +44,7 @@ from modelcache_operator.grant_authentication import Authenticator
 from modelcache_operator.grants import GrantService
 from modelcache_operator.grants_server import GrantsServer
 from modelcache_operator.health import make_health
-from modelcache_operator.keys import KeyKind, version_key
+from modelcache_operator.keys import Key, KeyKind, version_key
 from modelcache_operator.kopf_app import KopfInformer
 from modelcache_operator.leading import Term
 from modelcache_operator.peer_credentials import PeerCredentials
@@ -133,11 +133,7 @@ class _Program:
         )
         self._manifests = ConfigMapManifests(kube, config.namespace)
         # A node's entries are written when those who place on it have had their turn.
-        self._queue = WorkQueue(
-            self._metrics,
-            uniform=random.uniform,
-            is_patient=lambda key: key.kind is KeyKind.NODE,
-        )
+        self._queue = self._make_queue("objects", lambda key: key.kind is KeyKind.NODE)
         self._default_quota = files.default_quota
         self._term = self._make_term(self._sources, self._manifests)
         self._is_serving_grants = False
@@ -280,6 +276,13 @@ class _Program:
             return _NOT_CONTACTED
         return None if self._is_serving_grants else "grants are not served yet"
 
+    def _make_queue(
+        self, name: str, is_patient: Callable[[Key], bool] = lambda _key: False
+    ) -> WorkQueue:
+        queue = WorkQueue(self._metrics, uniform=random.uniform, is_patient=is_patient)
+        self._metrics.watch_queue(name, lambda: queue.depth)
+        return queue
+
     def _make_term(self, sources: Sources, manifests: Manifests) -> Term:
         config, cache, queue = self._config, self._cache, self._queue
         events = KubeEvents(self._kube, instance=config.identity, monotonic=self._clock.monotonic)
@@ -293,9 +296,9 @@ class _Program:
                 sources,
                 manifests,
                 queue,
-                WorkQueue(self._metrics, uniform=random.uniform),
-                WorkQueue(self._metrics, uniform=random.uniform),
-                WorkQueue(self._metrics, uniform=random.uniform),
+                self._make_queue("resolve"),
+                self._make_queue("recheck"),
+                self._make_queue("gate"),
                 random.uniform,
                 routes=KubeRoutes(self._kube, writer.begin_write) if config.http_routes else None,
                 measures=_make_measures(config),

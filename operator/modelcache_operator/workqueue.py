@@ -125,7 +125,6 @@ class WorkQueue:
                 waiting.ready.append(key)
             waiting.ready_set.add(key)
             self._wake.set()
-            self._observer.queued(self.depth)
 
     def _delay(self, key: Key, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -190,7 +189,7 @@ class WorkQueue:
             self._waiting.failures.pop(key, None)
             if requeue.after_seconds is not None:
                 self.add(key, after_seconds=max(requeue.after_seconds, 0.001))
-        self._observer.finished(key.kind, result, loop.time() - started, self.depth - 1)
+        self._observer.finished(key.kind, result, loop.time() - started)
 
     def _count_failure(self, key: Key) -> float:
         failures = self._waiting.failures.get(key, 0) + 1

@@ -44,7 +44,7 @@ _KNOWN_PATHS = frozenset(
 
 
 class OperatorMetrics:
-    """Implements `ports.telling.QueueObserver`. Labels are kinds, verbs and codes: never names.
+    """Implements `ports.telling.QueueObserver`. Labels are kinds, queues, verbs and codes: never names.
 
     Series of objects are computed from the watch cache when asked for, so they end with them.
     """
@@ -67,7 +67,10 @@ class OperatorMetrics:
             registry=self.registry,
         )
         self._depth = Gauge(
-            named.QUEUE_DEPTH, "Keys ready or being worked on.", registry=self.registry
+            named.QUEUE_DEPTH,
+            "Keys ready or being worked on.",
+            ["queue"],
+            registry=self.registry,
         )
         self._requests = Counter(
             named.API_REQUESTS,
@@ -101,13 +104,12 @@ class OperatorMetrics:
         """From now on, when each certificate of this replica ends, by what it is for."""
         self.registry.register(_CertificateCollector(list_expiries))
 
-    def queued(self, depth: int) -> None:
-        """A key has been queued."""
-        self._depth.set(depth)
+    def watch_queue(self, name: str, read_depth: Callable[[], int]) -> None:
+        """From now on, the depth of one more queue, read when it is asked for."""
+        self._depth.labels(name).set_function(lambda: float(read_depth()))
 
-    def finished(self, kind: str, result: str, seconds: float, depth: int) -> None:
+    def finished(self, kind: str, result: str, seconds: float) -> None:
         """One run has ended."""
-        self._depth.set(depth)
         self._reconciles.labels(kind, result).inc()
         self._seconds.labels(kind).observe(seconds)
 

@@ -16,8 +16,10 @@ from modelcache_operator.adapters.metrics import OperatorMetrics
 from modelcache_operator.adapters.parsing import Observed, ObservedKind
 from modelcache_operator.adapters.watch_cache import WatchCache
 from modelcache_operator.decide.world import NodeName, ObjectKey
+from modelcache_operator.keys import node_key
 from modelcache_operator.placement_tally import PlacementTally
 from modelcache_operator.serving_certificate import ServingCertificate
+from modelcache_operator.workqueue import WorkQueue
 
 CANARY = "m2"
 
@@ -95,6 +97,30 @@ def test_a_pod_of_no_model_cache_is_not_counted():
     fleet = Fleet()
     fleet.bind("n1", cache="unknown")
     assert (fleet.count("warm"), fleet.count("cold")) == (0, 0)
+
+
+def test_each_queue_has_a_depth_of_its_own_and_none_once_it_is_cleared():
+    metrics = OperatorMetrics(WatchCache(), lambda: True)
+    queues = {
+        name: WorkQueue(metrics, uniform=lambda low, _high: low) for name in ("objects", "gate")
+    }
+    for name, queue in queues.items():
+        metrics.watch_queue(name, lambda queue=queue: queue.depth)
+
+    def read() -> dict[str, float]:
+        lines = metrics.render().decode().splitlines()
+        name = "modelcache_operator_queue_depth{queue="
+        found = (line.removeprefix(name).partition("} ") for line in lines if name in line)
+        return {queue.strip('"'): float(depth) for queue, _, depth in found}
+
+    for number in range(3):
+        queues["objects"].add(node_key(NodeName(f"n{number}")))
+    queues["gate"].add(node_key(NodeName("n1")))
+    assert read() == {"objects": 3, "gate": 1}
+    metrics.finished("node", "success", 0.1)
+    assert read() == {"objects": 3, "gate": 1}
+    queues["objects"].clear()
+    assert read() == {"objects": 0, "gate": 1}
 
 
 def render_canary(*, ended: str | None, is_wanted: bool = True) -> str:

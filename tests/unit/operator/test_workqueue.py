@@ -20,16 +20,11 @@ DELAYS = RetryDelays(first_seconds=1, longest_seconds=60)
 class Told:
     def __init__(self) -> None:
         self.results: list[str] = []
-        self.depth = 0
 
-    def queued(self, depth: int) -> None:
-        self.depth = depth
-
-    def finished(self, kind: str, result: str, seconds: float, depth: int) -> None:
+    def finished(self, kind: str, result: str, seconds: float) -> None:
         assert kind == "node"
         assert seconds >= 0
         self.results.append(result)
-        self.depth = depth
 
 
 class Handler:
