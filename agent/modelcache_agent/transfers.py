@@ -87,7 +87,8 @@ class Transfers:
     """Told of blobs that were written through the page cache, once they are published."""
 
     note_loaded: Callable[[ContentDigest, LoadSource, float], None] = lambda *_: None
-    """Told of each content that was brought here: from where, and in how many seconds."""
+    """Told of each content that was brought here: from where, and in how many seconds since it was
+    tried first."""
 
     async def fetch(
         self,
@@ -101,7 +102,8 @@ class Transfers:
 
         The caller has reserved them, on the disk and, if they go `through_memory`, there too.
         """
-        outcome, began = None, asyncio.get_running_loop().time()
+        outcome = None
+        began = self.engine.begin_load(entry.uid, asyncio.get_running_loop().time())
         try:
             while outcome is None:
                 opened = await self._open(entry, listeners)

@@ -52,7 +52,7 @@ class Measures:
         )
         self._load_seconds = time(
             "load_seconds",
-            "From the start of bringing a model into a tier until it is verified there.",
+            "From the first try to bring a model into a tier until it is verified there.",
             _LOAD_SECONDS,
             *("tier", "source"),
         )

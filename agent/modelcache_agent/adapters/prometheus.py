@@ -28,6 +28,14 @@ _FETCH_COUNTERS: Final = (
     ("connections", "Connections opened to object stores."),
     ("refreshed_grants", "Signed URLs that were renewed."),
 )
+# Alerts and the dashboard ask for their increase, which does not see a series begin.
+_ASKED_RETRIES: Final = (
+    Reason.THROTTLED,
+    Reason.TRANSFER_FAILED,
+    Reason.TRANSFER_STALLED,
+    Reason.ENDPOINT_UNREACHABLE,
+)
+_ASKED_FAILURES: Final = (Reason.DIGEST_MISMATCH, *_ASKED_RETRIES)
 
 
 class PrometheusMetrics(Measures):
@@ -63,8 +71,7 @@ class PrometheusMetrics(Measures):
         self._free_bytes = 0
         self._labels = 0
         self._is_pressed = False
-        # An alert asks for its increase, which does not see a series begin.
-        self._failures: Counter[str] = Counter({Reason.DIGEST_MISMATCH: 0})
+        self._failures: Counter[str] = Counter(dict.fromkeys(_ASKED_FAILURES, 0))
         self._writes: Counter[tuple[str, ...]] = Counter()
         self._scrubbed_bytes = 0
         self._damaged_pieces = 0
@@ -247,9 +254,8 @@ class PrometheusMetrics(Measures):
         fetched = self._fetch_counters()
         for name, text in _FETCH_COUNTERS:
             yield _total(f"fetch_{name}", text, getattr(fetched, name))
-        retries: dict[tuple[str, ...], int] = {
-            (str(reason),): count for reason, count in fetched.retries.items()
-        }
+        retries: dict[tuple[str, ...], int] = {(str(reason),): 0 for reason in _ASKED_RETRIES}
+        retries |= {(str(reason),): count for reason, count in fetched.retries.items()}
         yield _count("fetch_retries", "Retried requests.", retries, "reason")
         egress: dict[tuple[str, ...], int] = dict(fetched.egress.items())
         # Not `namespace`: that is the agent's own, which Prometheus adds to each series.

@@ -52,6 +52,7 @@ class EgressBook:
         self._totals: Counter[tuple[str, str]] = Counter()
         self._entries: dict[tuple[str, str], set[str]] = {}
         self._kinds: dict[str, set[LoadSource]] = {}
+        self._begun: dict[str, float] = {}
 
     def add(self, uid: str, namespace: str, source: str, amount: int) -> None:
         """Count bytes that were received for this entry."""
@@ -65,10 +66,16 @@ class EgressBook:
             self._totals[series] += amount
             self._entries.setdefault(series, set()).add(uid)
 
+    def begin(self, uid: str, now: float) -> float:
+        """When bringing the entry here began: now, unless former tries of the same load failed."""
+        with self._lock:
+            return self._begun.setdefault(uid, now)
+
     def take_source(self, uid: str) -> LoadSource:
-        """Where the entry's bytes came from since this was asked last."""
+        """Where the entry's bytes came from since this was asked last. The load is over."""
         with self._lock:
             kinds = self._kinds.pop(uid, set())
+            self._begun.pop(uid, None)
         if len(kinds) > 1:
             return LoadSource.MIXED
         return next(iter(kinds), LoadSource.HERE)
@@ -77,6 +84,7 @@ class EgressBook:
         """Drop the totals of which no entry is left."""
         with self._lock:
             self._kinds = {uid: kinds for uid, kinds in self._kinds.items() if uid in uids}
+            self._begun = {uid: at for uid, at in self._begun.items() if uid in uids}
             for series, entries in tuple(self._entries.items()):
                 entries.intersection_update(uids)
                 if not entries:

@@ -210,6 +210,10 @@ class FetchEngine:
         """Totals since the engine was made."""
         return self._board.snapshot()
 
+    def begin_load(self, uid: str, now: float) -> float:
+        """When the load began of which this is the first try, or one more after it failed."""
+        return self._board.egress.begin(uid, now)
+
     def take_source(self, uid: str) -> LoadSource:
         """Where the bytes of the version's transfer came from."""
         return self._board.egress.take_source(uid)

@@ -178,6 +178,17 @@ def test_a_transfer_tells_where_its_bytes_came_from(sources, expected):
     assert book.take_source("v1") is LoadSource.HERE, "each transfer is asked of once"
 
 
+def test_a_load_began_with_its_first_try_and_the_next_one_anew():
+    book = EgressBook()
+    assert book.begin("v1", 10.0) == 10.0
+    assert book.begin("v1", 50.0) == 10.0, "the first try failed"
+    assert book.begin("v2", 60.0) == 60.0
+    book.take_source("v1")
+    assert book.begin("v1", 70.0) == 70.0
+    book.keep(frozenset({"v1"}))
+    assert book.begin("v2", 80.0) == 80.0, "it was not wanted any more"
+
+
 def test_bytes_of_what_is_not_wanted_any_more_are_no_transfers():
     book = EgressBook()
     book.add("v1", "team", PEERS, 5)
