@@ -12,6 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from fakes.fetch_world import safetensors_body
 from fakes.played_kubelet import Pod
 from fakes.volume_world import PlayedPods, PodVolume
+from modelcache_agent.decide.setbacks import FIRST_UNKNOWN_SECONDS
+from modelcache_api.wire import WireError
 
 MIB = 1 << 20
 PREFIX = "modelcache_agent_"
@@ -72,6 +74,18 @@ async def test_a_pod_that_waits_is_a_miss_and_the_next_one_a_hit(bench, pods):
     assert found["attach_seconds_count", "miss"] == 1
     assert found["load_seconds_count", "disk", "origin"] == 1
     assert 0 <= found["label_seconds_sum",] < 30
+
+
+async def test_a_load_takes_as_long_as_all_its_tries(bench):
+    port = Port()
+    error = WireError(reason="NotKnownYet", message="no such entry on this node is known")
+    version = bench.offer("v1", {"model.safetensors": safetensors_body(MIB, 1)}, error=error)
+    async with bench.started(f"--metrics-port={port.number}"):
+        bench.cluster.want(bench.entry("v1"))
+        await bench.until_state("v1", "Pending", "NotKnownYet")
+        version.error = None
+        found = await read_once(port, "load_seconds_count", "disk", "origin")
+    assert found["load_seconds_sum", "disk", "origin"] >= FIRST_UNKNOWN_SECONDS
 
 
 async def test_a_restart_counts_no_attach_and_no_load_again(bench, pods):
