@@ -55,8 +55,6 @@ _SKEWED = error(
     ServerTime="2026-11-29T10:20:00Z",
 )
 _READ_BY_RULES = names_in(ALERTS.read_text())
-# What an agent says of an entry that needs no other word.
-_REASONS = {EntryState.CACHED: Reason.CACHED, EntryState.PENDING: Reason.WAITING}
 _OF_M1 = 'name="m1",namespace="search"'
 _OF_C1 = 'name="c1",namespace="search"'
 
@@ -413,7 +411,7 @@ def _play_agent(node: CacheNodeView) -> PrometheusMetrics:
     """The agent that has reported these entries."""
     agent = PrometheusMetrics(FetchCounters)
     views = tuple(
-        EntryView(entry.uid, entry.state, Reason(entry.reason or _REASONS[entry.state]))
+        EntryView(entry.uid, entry.state, Reason(entry.reason or Reason.CACHED))
         for entry in node.status.entries
     )
     agent.observe(views, Ledger(GIB), GIB, 0)
