@@ -44,7 +44,7 @@ _KNOWN_PATHS = frozenset(
 
 
 class OperatorMetrics:
-    """Implements `ports.telling.QueueObserver`. Labels are kinds, queues, verbs and codes: never names.
+    """Implements `ports.telling.QueueObserver`. Labels are fixed words: never names.
 
     Series of objects are computed from the watch cache when asked for, so they end with them.
     """
