@@ -86,6 +86,7 @@ def test_a_copy_goes_when_it_is_asked_to_and_stays_gone(world: World, team: str)
     # Without a wait: once the command says so, label and bytes are gone, and nobody asks any more.
     assert world.warm_nodes(team, "m") == {kept}
     assert not world.trees(gone)
+    world.wait_gone(gone)
     annotations = (world.cache_node(gone) or {})["metadata"].get("annotations") or {}
     assert not [name for name in annotations if name.startswith("evict.")]
     assert world.stays(lambda: entry(world, gone)["state"] == "Evicted", 3)
