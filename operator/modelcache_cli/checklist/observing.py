@@ -19,6 +19,7 @@ from modelcache_api.names import (
     MANAGER_AGENT,
 )
 from modelcache_cli.checklist.values import Certificate, Clock, Observed, Right, Workload
+from modelcache_cli.errors import CliError
 from modelcache_cli.fleet import observe_fleet
 from modelcache_kube import CONFIG_MAPS, LEASES, PODS, Forbidden, KubeClient, NotFound, Resource
 
@@ -97,9 +98,10 @@ async def observe(kube: KubeClient, system: str, now: datetime) -> Observed:
 
 
 async def _unless_forbidden(work: Awaitable[_T]) -> _T | None:
+    """None, too, where an object is of another release: that costs no other probe."""
     try:
         return await work
-    except Forbidden:
+    except (Forbidden, CliError):
         return None
 
 

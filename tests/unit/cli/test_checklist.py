@@ -41,7 +41,7 @@ from modelcache_cli.checklist.values import (
 )
 from modelcache_cli.errors import CliError
 from modelcache_cli.fleet import observe_fleet
-from modelcache_kube import Forbidden, Invalid, NotFound
+from modelcache_kube import ApiUnavailable, Forbidden, Invalid, NotFound
 from modelcache_operator.tls import make_authority
 
 SYSTEM = "modelcache-system"
@@ -281,6 +281,7 @@ class PlayedCluster(PlayedKube):
         super().__init__(**objects)
         self.refused, self.conditions = refused, list(conditions)
         self.created, self.deleted = [], []
+        self.get_of_caches = None
 
     async def create(self, resource, obj, **_options):
         if resource.plural in self.refused:
@@ -295,6 +296,8 @@ class PlayedCluster(PlayedKube):
     async def get(self, resource, name, namespace=None):
         if resource.plural == "mutatingadmissionpolicybindings":
             raise NotFound("404: not served", code=404)
+        if resource.plural == "modelcaches" and self.get_of_caches:
+            return await self.get_of_caches()
         found = await super().get(resource, name, namespace)
         if resource.plural != "modelcaches" or found is None or not self.conditions:
             return found
@@ -529,6 +532,23 @@ def test_a_test_model_that_may_not_be_made_costs_none_of_the_other_verdicts(clus
     cluster.create = Forbidding(cluster.create)
     result = CliRunner().invoke(app, ["checklist", "--test-uri", "s3://models/small"])
     assert "Fail     test model: you may not create the test model's ModelVersion" in result.stdout
+    assert "Pass     admission: " in result.stdout
+
+
+async def test_an_object_of_another_release_costs_its_own_probes_alone():
+    kube = an_installed_cluster()
+    kube.objects["cachenodes"] = [node("n1", tiers=[book("Tape")])]
+    seen = await observe(kube, SYSTEM, NOW)
+    assert (seen.fleet, seen.guards) == (None, GUARDS)
+
+
+def test_a_hiccup_during_the_test_model_costs_none_of_the_other_verdicts(cluster):
+    async def fail(*_arguments, **_options):
+        raise ApiUnavailable("503: no leader", code=503)
+
+    cluster.get_of_caches = fail
+    result = CliRunner().invoke(app, ["checklist", "--test-uri", "s3://models/small"])
+    assert "Fail     test model: 503: no leader" in result.stdout
     assert "Pass     admission: " in result.stdout
 
 
