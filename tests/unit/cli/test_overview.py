@@ -18,7 +18,7 @@ from modelcache_cli.fleet import observe_fleet
 from modelcache_cli.output import Format, View, render
 from modelcache_cli.status import render_status, summarise
 from modelcache_cli.top import list_models, list_nodes, render_models, render_nodes
-from modelcache_kube import NotFound
+from modelcache_kube import ApiUnavailable, NotFound
 
 FAILED = entry("u2", "Failed", reason="AuthFailed", message="403")
 ALMOST_FULL = book(used=90 << 30, reservedBytes=1 << 30, pressure="92 % are used")
@@ -206,6 +206,26 @@ def test_watching_prints_table_below_table_where_there_is_no_terminal(played, mo
     assert result.exit_code == 0, result.output
     assert (slept, result.stdout.count("NODE "), played.asked["cachenodes"]) == ([2, 2], 2, 2)
     assert "\x1b" not in result.stdout
+
+
+def test_watching_goes_on_after_a_request_that_failed(played, monkeypatch):
+    slept, listed = [], played.list
+
+    async def sleep(seconds):
+        slept.append(seconds)
+        if len(slept) == 2:
+            raise KeyboardInterrupt
+
+    async def fail_once(*arguments, **selectors):
+        if not slept:
+            raise ApiUnavailable("503: no leader", code=503)
+        return await listed(*arguments, **selectors)
+
+    monkeypatch.setattr(overview_commands.asyncio, "sleep", sleep)
+    played.list = fail_once
+    result = CliRunner().invoke(app, ["top", "--watch"])
+    assert (result.exit_code, result.stdout.count("NODE ")) == (0, 1)
+    assert result.stderr == "note: 503: no leader\n"
 
 
 @pytest.mark.parametrize("command", ["status", "top", "why m", "checklist", "verify m1"])
