@@ -39,7 +39,7 @@ class Eviction:
     told: str
 
 
-async def evict_copies(  # noqa: PLR0913 - whose copies, and how long to wait by which clock
+async def evict_copies(
     kube: KubeClient,
     key: ObjectKey,
     nodes: Sequence[str],
@@ -214,7 +214,9 @@ def judge_eviction(node: SeenNode, uid: str) -> Eviction:
         return Eviction(node.name, is_gone=True, told="evicted; it comes back when a pod asks")
     if told.state in _ANEW and told.reason != Reason.DAMAGED:
         return Eviction(node.name, is_gone=True, told=f"evicted, and {told.state} anew")
-    return Eviction(node.name, is_gone=False, told=f"still there, asked no more: {_tell_why(node, told)}")
+    return Eviction(
+        node.name, is_gone=False, told=f"still there, asked no more: {_tell_why(node, told)}"
+    )
 
 
 def _tell_why(node: SeenNode, told: EntryStatus) -> str:

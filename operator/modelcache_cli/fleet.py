@@ -172,6 +172,6 @@ def parse_object(model: type[_M], raw: Object) -> _M:
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"])
         raise CliError(
-            f"{model.__name__} {name} is not what this release knows ({where}: {problem['msg']}): use the "
-            "kubectl-modelcache of the operator's release"
+            f"{model.__name__} {name} is not what this release knows ({where}: "
+            f"{problem['msg']}): use the kubectl-modelcache of the operator's release"
         ) from error

@@ -119,4 +119,4 @@ def _find_waiting(pod: Object) -> str:
         for one in status.get(field) or ()
     ]
     words = {str((state.get("waiting") or {}).get("reason", "")) for state in states}
-    return sorted(words)[0] if words and words <= _NOT_CREATED else ""
+    return min(words) if words and words <= _NOT_CREATED else ""

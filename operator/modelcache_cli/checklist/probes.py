@@ -218,7 +218,9 @@ def _tell_looks(versions: Sequence[SeenVersion]) -> str:
     looks = [at for one in versions if (at := one.status.last_check_time) is not None]
     since = f", the first of these looks at {min(looks):%Y-%m-%d %H:%M} UTC" if looks else ""
     rest = len(versions) - len(looks)
-    never = f"; {rest} not since they were resolved, or pinned: --test-uri looks now" if rest else ""
+    never = (
+        f"; {rest} not since they were resolved, or pinned: --test-uri looks now" if rest else ""
+    )
     return f"{len(looks)} of {len(versions)} sources answered and were the same{since}{never}"
 
 

@@ -218,8 +218,12 @@ async def test_who_may_not_list_nodes_still_learns_why_a_copy_stays():
     ],
 )
 async def test_what_another_namespace_needs_of_the_same_bytes_keeps_them(spec, fields, said):
-    holder = a_holder(specs=[*FREE, entry_spec("u2", **spec)], entries=[HELD, entry("u2", **fields)])
-    with pytest.raises(CliError, match=f"another ModelVersion has the same bytes there, and {said}"):
+    holder = a_holder(
+        specs=[*FREE, entry_spec("u2", **spec)], entries=[HELD, entry("u2", **fields)]
+    )
+    with pytest.raises(
+        CliError, match=f"another ModelVersion has the same bytes there, and {said}"
+    ):
         await ask(holder)
     other = entry("u2", contentDigest=digest("d"), **fields)
     await ask(a_holder(specs=[*FREE, entry_spec("u2", **spec)], entries=[HELD, other]))

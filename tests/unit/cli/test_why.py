@@ -322,7 +322,11 @@ UNSCHEDULED = {"type": "PodScheduled", "reason": "Unschedulable", "message": "0/
         ),
         pytest.param(
             a_pod(node="n1"),
-            {"metadata": {"name": "n1"}, "spec": {"nodeUid": "n"}, "status": {"conditions": [ALIVE]}},
+            {
+                "metadata": {"name": "n1"},
+                "spec": {"nodeUid": "n"},
+                "status": {"conditions": [ALIVE]},
+            },
             "Cached: 1 verified copy",
             id="not assigned there yet: how the ModelCache stands",
         ),
