@@ -17,7 +17,7 @@ from builders import NOW
 from fakes.played_objects import PlayedKube, cache, condition, node, version
 from modelcache_api.decisions import Decision, DecisionKind, Decisions
 from modelcache_cli.__main__ import app
-from modelcache_cli.bundle import commands
+from modelcache_cli.bundle import collecting, commands
 from modelcache_cli.bundle.archive import pack
 from modelcache_cli.bundle.collecting import (
     BundleRequest,
@@ -176,8 +176,9 @@ async def test_a_node_of_another_release_is_looked_at_and_costs_nothing_else():
     assert "decisions/n5.json" in got.files
 
 
-async def test_of_a_log_that_is_too_long_the_newest_lines_are_kept():
-    lines = [f"{number:07}" + "x" * 4096 for number in range(3000)]
+async def test_of_a_log_that_is_too_long_the_newest_lines_are_kept(monkeypatch):
+    monkeypatch.setattr(collecting, "_LIMIT_BYTES", 1000)
+    lines = [f"{number:07} a line" for number in range(300)]
 
     class Chatty(PlayedCluster):
         async def read_log(self, name, namespace, *, tail_lines, limit_bytes, **_which):
@@ -185,7 +186,7 @@ async def test_of_a_log_that_is_too_long_the_newest_lines_are_kept():
             return "\n".join(lines[-tail_lines:])[:limit_bytes]
 
     chatty = Chatty(**a_cluster().objects)
-    got = await collect(chatty, replace(REQUEST, log_lines=3000))
+    got = await collect(chatty, replace(REQUEST, log_lines=300))
     assert lines[-1] in got.files["logs/agent-1/agent.log"]
 
 
