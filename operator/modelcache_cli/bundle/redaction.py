@@ -30,7 +30,7 @@ _SECRET_NAME: Final = re.compile(rf"(?i)^(?!.*{_POINTERS}$).*{_ANY}.*$")
 # A quoted value goes to its closing quote, which has as many backslashes as the opening one: JSON
 # within JSON has more. What is not closed goes to the end of its line.
 _QUOTED: Final = rf"(?P<quote>\\*[\"'])(?!{REDACTED}|(?P=quote)).+?(?:(?<!\\)(?P=quote)|$)"
-_VALUE: Final = rf"(?:{_QUOTED}|(?!\\*[\"']|{REDACTED})[^\s\"']+)"
+_VALUE: Final = rf"(?:{_QUOTED}|(?!\\*[\"']|{REDACTED}|-\s)[^\s\"']+)"
 _HIDDEN: Final = rf"\g<kept>\g<quote>{REDACTED}\g<quote>"
 
 
