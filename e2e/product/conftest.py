@@ -22,6 +22,7 @@ STORY = (
     "namespaces",
     "get",
     "refusals",
+    "day_two",
     "restarts",
     "node_life",
     "rollout",

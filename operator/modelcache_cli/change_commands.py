@@ -11,7 +11,7 @@ from modelcache_api.durations import parse_duration
 from modelcache_api.names import Priority, Retention
 from modelcache_cli.cluster import ClusterChoice, open_cluster
 from modelcache_cli.errors import CliError
-from modelcache_cli.evicting import Eviction, ask_to_evict, watch_evictions
+from modelcache_cli.evicting import Eviction, evict_copies
 from modelcache_cli.options import (
     ContextOption,
     KubeconfigOption,
@@ -83,8 +83,8 @@ def evict(
     async def work() -> list[Eviction]:
         seconds = _parse_timeout(timeout)
         async with open_cluster(choice) as (kube, chosen):
-            uid = await ask_to_evict(kube, ObjectKey(chosen, name), node, utc_now())
-            return await watch_evictions(kube, uid, node, seconds)
+            key = ObjectKey(chosen, name)
+            return await evict_copies(kube, key, node, now=utc_now(), seconds=seconds)
 
     outcomes = run(work())
     if (wanted := output.document_format) is not None:

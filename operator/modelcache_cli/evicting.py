@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from modelcache_api.names import ANNOTATION_PREFIX_EVICT, MANAGER_COMMAND_LINE, EntryState
+from modelcache_api.names import (
+    ANNOTATION_PREFIX_EVICT,
+    MANAGER_COMMAND_LINE,
+    EntryState,
+    Reason,
+)
 from modelcache_api.v1alpha1.cache_node import EntryStatus
 from modelcache_cli.errors import CliError
 from modelcache_cli.fleet import SeenNode, see_node
 from modelcache_cli.new_version import fetch_version
-from modelcache_kube import CACHE_NODES, KubeClient
+from modelcache_kube import CACHE_NODES, Conflict, Forbidden, KubeClient, NotFound
 from modelcache_operator.decide.world import ObjectKey
 
 Object = Mapping[str, Any]
 Sleep = Callable[[float], Awaitable[None]]
 _LOOK_SECONDS: Final = 1.0
 _SHOWN: Final = 5
+# Fetched again: so the old bytes are gone.
+_ANEW: Final = frozenset({EntryState.PENDING, EntryState.DOWNLOADING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +39,33 @@ class Eviction:
     told: str
 
 
-async def ask_to_evict(
-    kube: KubeClient, key: ObjectKey, nodes: Sequence[str], now: datetime
-) -> str:
-    """Ask each node; the uid of the version. Nobody is asked unless all of them may let it go.
+async def evict_copies(
+    kube: KubeClient,
+    key: ObjectKey,
+    nodes: Sequence[str],
+    *,
+    now: datetime,
+    seconds: float,
+    sleep: Sleep = asyncio.sleep,
+) -> list[Eviction]:
+    """Ask each node, and wait. Once nobody waits any more, nobody asks any more.
+
+    Raises:
+        CliError: there is no such version, or a node's copy has to stay; the sentence says why.
+    """
+    uid, found = await find_copies(kube, key, nodes)
+    try:
+        await ask_to_evict(kube, found, uid, now)
+        return await watch_evictions(kube, uid, nodes, seconds, sleep)
+    finally:
+        # Interrupted, too: a copy that had to stay must not go when that is over, unexpected.
+        await asyncio.shield(withdraw(kube, uid, nodes))
+
+
+async def find_copies(
+    kube: KubeClient, key: ObjectKey, nodes: Sequence[str]
+) -> tuple[str, list[Object]]:
+    """The uid of the version, and the CacheNodes, all of which may let it go.
 
     Raises:
         CliError: there is no such version, or a node's copy has to stay; the sentence says why.
@@ -43,9 +74,20 @@ async def ask_to_evict(
     found = [await _fetch_node(kube, node) for node in dict.fromkeys(nodes)]
     refusals = [refusal for raw in found if (refusal := refuse(see_node(raw), uid, key))]
     if refusals:
+        raise CliError(f"{'; '.join(refusals)}; {await _tell_others(kube, uid, key)}")
+    return uid, found
+
+
+async def _tell_others(kube: KubeClient, uid: str, key: ObjectKey) -> str:
+    try:
         everywhere = [see_node(raw) for raw in (await kube.list(CACHE_NODES)).items]
-        free = [node.name for node in everywhere if refuse(node, uid, key) is None]
-        raise CliError(f"{'; '.join(refusals)}; {tell_free(free)}")
+    except Forbidden:
+        return "which copies may go instead is not known: you may not list cachenodes"
+    return tell_free([node.name for node in everywhere if refuse(node, uid, key) is None])
+
+
+async def ask_to_evict(kube: KubeClient, found: Iterable[Object], uid: str, now: datetime) -> None:
+    """Write the wish to each CacheNode."""
     for raw in found:
         await kube.merge_patch(
             CACHE_NODES,
@@ -53,7 +95,20 @@ async def ask_to_evict(
             build_wish(raw, uid, now),
             field_manager=MANAGER_COMMAND_LINE,
         )
-    return uid
+
+
+async def withdraw(kube: KubeClient, uid: str, nodes: Iterable[str]) -> None:
+    """Take the wishes away. A CacheNode that is gone, or was made anew, has none."""
+    name = f"{ANNOTATION_PREFIX_EVICT}{uid}"
+    for node in dict.fromkeys(nodes):
+        found = await kube.get(CACHE_NODES, node)
+        if found is None or name not in (found["metadata"].get("annotations") or {}):
+            continue
+        metadata = {"uid": found["metadata"]["uid"], "annotations": {name: None}}
+        with suppress(NotFound, Conflict):
+            await kube.merge_patch(
+                CACHE_NODES, node, {"metadata": metadata}, field_manager=MANAGER_COMMAND_LINE
+            )
 
 
 async def _fetch_node(kube: KubeClient, node: str) -> Object:
@@ -80,6 +135,26 @@ def refuse(node: SeenNode, uid: str, key: ObjectKey) -> str | None:
         )
     if told.mounts:
         return f"{where}: volumes of {told.mounts} pods use {key}: it goes when they are gone"
+    return _refuse_for_others(node, told)
+
+
+def _refuse_for_others(node: SeenNode, told: EntryStatus) -> str | None:
+    """For what the same bytes are needed that another ModelVersion, or namespace, has there."""
+    if told.content_digest is None:
+        return None
+    same = [
+        one
+        for one in node.status.entries
+        if one.uid != told.uid and one.content_digest == told.content_digest
+    ]
+    specs = [spec for one in same if (spec := node.spec.find_entry(one.uid)) is not None]
+    shared = f"node {node.name}: another ModelVersion has the same bytes there, and"
+    if any(spec.pinned for spec in specs):
+        return f"{shared} a ModelCache pins it: they go when nobody does"
+    if not all(spec.evictable for spec in specs):
+        return f"{shared} the operator counts on it for minReady or a rollout"
+    if mounts := sum(one.mounts or 0 for one in same):
+        return f"{shared} volumes of {mounts} pods use it: they go when those are gone"
     return None
 
 
@@ -130,16 +205,29 @@ async def watch_evictions(
 
 
 def judge_eviction(node: SeenNode, uid: str) -> Eviction:
-    """How far the node is. Pure."""
+    """How far the node is. What is on its way out has a digest until its bytes are gone. Pure."""
     told = _find(node, uid)
     if told is None:
-        return Eviction(node.name, is_gone=True, told="evicted, and not wanted there any more")
-    if told.state == EntryState.EVICTED:
+        message = "not wanted there any more: it goes without being asked"
+        return Eviction(node.name, is_gone=True, told=message)
+    if told.state == EntryState.EVICTED and told.content_digest is None:
         return Eviction(node.name, is_gone=True, told="evicted; it comes back when a pod asks")
-    if told.state != EntryState.CACHED:
+    if told.state in _ANEW and told.reason != Reason.DAMAGED:
         return Eviction(node.name, is_gone=True, told=f"evicted, and {told.state} anew")
-    message = (
-        "asked, and still there: a process has it open, or the node's label is not taken away yet; "
-        f"`kubectl modelcache why node/{node.name}` tells when it goes"
+    return Eviction(
+        node.name, is_gone=False, told=f"still there, asked no more: {_tell_why(node, told)}"
     )
-    return Eviction(node.name, is_gone=False, told=message)
+
+
+def _tell_why(node: SeenNode, told: EntryStatus) -> str:
+    if not node.is_alive:
+        return "its agent has fallen silent"
+    if told.reason == Reason.STORE_ERROR:
+        return f"{told.reason}: {told.message}"
+    if told.state == EntryState.EVICTED:
+        return "its label, or its bytes in a faster tier, were not let go of in time; ask again"
+    if told.mounts:
+        return f"volumes of {told.mounts} pods use it"
+    if told.state == EntryState.CACHED:
+        return "a pod waits for it, or a process has it open"
+    return f"it is {told.state}{f': {told.message}' if told.message else ''}"

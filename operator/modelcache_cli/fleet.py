@@ -120,7 +120,7 @@ def see_node(raw: Object) -> SeenNode:
     Raises:
         CliError: it is not what this release knows.
     """
-    node = _parse(CacheNode, "CacheNode", raw)
+    node = parse_object(CacheNode, raw)
     return SeenNode(
         raw["metadata"]["name"],
         node.spec,
@@ -130,7 +130,7 @@ def see_node(raw: Object) -> SeenNode:
 
 
 def _see_version(raw: Object) -> SeenVersion:
-    version = _parse(ModelVersion, "ModelVersion", raw)
+    version = parse_object(ModelVersion, raw)
     return SeenVersion(
         _key(raw),
         raw["metadata"]["uid"],
@@ -146,7 +146,7 @@ def see_cache(raw: Object) -> SeenCache:
     Raises:
         CliError: it is not what this release knows.
     """
-    cache = _parse(ModelCache, "ModelCache", raw)
+    cache = parse_object(ModelCache, raw)
     return SeenCache(
         _key(raw),
         cache.spec,
@@ -159,7 +159,12 @@ def _key(raw: Object) -> ObjectKey:
     return ObjectKey(raw["metadata"]["namespace"], raw["metadata"]["name"])
 
 
-def _parse(model: type[_M], kind: str, raw: Object) -> _M:
+def parse_object(model: type[_M], raw: Object) -> _M:
+    """An object as read.
+
+    Raises:
+        CliError: it is not what this release knows.
+    """
     try:
         return model.model_validate(raw)
     except ValidationError as error:
@@ -167,6 +172,6 @@ def _parse(model: type[_M], kind: str, raw: Object) -> _M:
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"])
         raise CliError(
-            f"{kind} {name} is not what this release knows ({where}: {problem['msg']}): use the "
-            "kubectl-modelcache of the operator's release"
+            f"{model.__name__} {name} is not what this release knows ({where}: "
+            f"{problem['msg']}): use the kubectl-modelcache of the operator's release"
         ) from error

@@ -24,7 +24,7 @@ from modelcache_cli.options import (
 from modelcache_cli.output import View, render
 from modelcache_cli.status import render_status, summarise
 from modelcache_cli.top import list_models, list_nodes, render_models, render_nodes
-from modelcache_kube import KubeClient
+from modelcache_kube import ApiUnavailable, KubeClient
 
 overview_app = typer.Typer()
 _CLEAR: Final = "\x1b[H\x1b[2J"
@@ -96,7 +96,14 @@ def top(  # noqa: PLR0913, PLR0917 - one parameter for each option
             raise CliError("--watch shows tables: leave it out, or -o json and yaml")
         async with open_cluster(choice) as (kube, chosen):
             while True:
-                text = await look(kube, chosen)
+                try:
+                    text = await look(kube, chosen)
+                except ApiUnavailable as error:
+                    if not watch:
+                        raise
+                    print(f"note: {error}", file=sys.stderr)
+                    await asyncio.sleep(interval)
+                    continue
                 # Without a terminal nothing but the tables is written, one below the other.
                 print(
                     f"{_CLEAR if watch and sys.stdout.isatty() else ''}{text}", end="", flush=True

@@ -11,7 +11,7 @@ from modelcache_api.names import MANAGER_COMMAND_LINE, Priority, Retention
 from modelcache_api.quantities import format_bytes
 from modelcache_api.v1alpha1.model_cache_quota import ModelCacheQuota, ModelCacheQuotaStatus
 from modelcache_cli.errors import CliError
-from modelcache_cli.fleet import SeenCache, see_cache
+from modelcache_cli.fleet import SeenCache, parse_object, see_cache
 from modelcache_kube import MODEL_CACHE_QUOTAS, MODEL_CACHES, Forbidden, KubeClient
 from modelcache_operator.decide.quota import Item, join_limits, read_limits
 from modelcache_operator.decide.world import ObjectKey
@@ -140,7 +140,7 @@ def _check_quota(
             f"`kubectl modelcache why {seen.key.name}` says QuotaExceeded"
         )
         return
-    parsed = [ModelCacheQuota.model_validate(raw) for raw in quotas]
+    parsed = [parse_object(ModelCacheQuota, raw) for raw in quotas]
     limits = join_limits(
         read_limits(one.spec, f"ModelCacheQuota {raw['metadata']['name']}")
         for raw, one in zip(quotas, parsed, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from modelcache_api.names import EntryState, Tier
+from modelcache_api.names import EntryState, Reason, Tier
 from modelcache_api.quantities import format_bytes
 from modelcache_cli.fleet import Fleet, SeenCache, SeenNode
 from modelcache_cli.output import render_columns
@@ -28,7 +28,8 @@ def summarise(fleet: Fleet) -> dict[str, Any]:
 
 
 def _count_nodes(nodes: Sequence[SeenNode]) -> dict[str, int]:
-    entries = [entry for node in nodes for entry in node.status.entries]
+    """Copies of living agents: what a lost one said last is nobody's to use."""
+    entries = [entry for node in nodes if node.is_alive for entry in node.status.entries]
     return {
         "total": len(nodes),
         "ready": sum(node.is_alive for node in nodes),
@@ -39,7 +40,7 @@ def _count_nodes(nodes: Sequence[SeenNode]) -> dict[str, int]:
 
 
 def _sum_tiers(nodes: Sequence[SeenNode]) -> Iterator[dict[str, Any]]:
-    """Of living agents: what a lost one held is nobody's to use."""
+    """Of living agents."""
     for tier in Tier:
         books = [book for node in nodes if node.is_alive for book in node.status.tiers]
         ours = [book for book in books if book.name is tier]
@@ -76,14 +77,21 @@ def _cache_document(seen: SeenCache) -> dict[str, Any]:
 
 def _list_findings(fleet: Fleet) -> Iterator[dict[str, str]]:
     """Of everything that something can be done about, or that has not settled yet."""
+    if fleet.nodes is not None and not fleet.nodes:
+        told = Finding(Reason.NO_AGENT, "no agent has reported from any node")
+        yield _tell_finding("nodes", told, told.find_cure())
     for target, finding in _iterate(fleet):
         if cure := finding.find_cure():
-            yield {
-                "object": str(target),
-                "reason": finding.reason,
-                "message": finding.message,
-                "cure": cure,
-            }
+            yield _tell_finding(str(target), finding, cure)
+
+
+def _tell_finding(what: str, finding: Finding, cure: str) -> dict[str, str]:
+    return {
+        "object": what,
+        "reason": finding.reason,
+        "message": finding.message,
+        "cure": cure,
+    }
 
 
 def _iterate(fleet: Fleet) -> Iterator[tuple[Target, Finding]]:
@@ -103,7 +111,9 @@ def render_status(document: dict[str, Any], *, wide: bool) -> str:
     """The page for people."""
     parts = [_render_nodes(document), _render_caches(document["modelCaches"], wide=wide)]
     findings = [_tell(one) for one in document["findings"]]
-    parts.append(findings or ["everything is as it should be"])
+    is_all = document["nodes"] is not None
+    well = "everything is as it should be" if is_all else "of what you may see nothing is wrong"
+    parts.append(findings or [well])
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 

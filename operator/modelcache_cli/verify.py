@@ -14,6 +14,7 @@ from modelcache_api.names import Condition, EntryState
 from modelcache_api.v1alpha1.base import ConditionStatus
 from modelcache_api.v1alpha1.cache_node import CacheNode, CacheNodeStatus, EntryStatus
 from modelcache_api.v1alpha1.model_version import ModelVersion, ModelVersionStatus
+from modelcache_cli.fleet import parse_object
 from modelcache_cli.new_version import fetch_version
 from modelcache_kube import CACHE_NODES, Forbidden, KubeClient
 from modelcache_operator.decide.source_check import is_pinned
@@ -73,13 +74,13 @@ async def observe_version(kube: KubeClient, key: ObjectKey, now: datetime) -> Ob
     except Forbidden:
         nodes = None
     copies = None if nodes is None else tuple(_copies(nodes, metadata["uid"]))
-    version = ModelVersion.model_validate(found)
+    version = parse_object(ModelVersion, found)
     return Observation(key, metadata.get("generation", 0), version, copies, now)
 
 
 def _copies(nodes: Sequence[Mapping[str, Any]], uid: str) -> Iterator[NodeCopy]:
     for raw in nodes:
-        node = CacheNode.model_validate(raw)
+        node = parse_object(CacheNode, raw)
         if node.spec.find_entry(uid) is None:
             continue
         status = node.status or CacheNodeStatus()

@@ -137,12 +137,16 @@ def _describe_absence(target: Target) -> str:
 
 
 def judge_object(kind: TargetKind, found: Object) -> Finding:
-    """What the conditions say: the first that is not as it should be, else Ready."""
+    """What the conditions say: the first that is not as it should be, else Ready.
+
+    They say nothing of a spec that the operator has not looked at yet.
+    """
     status = found.get("status") or {}
     conditions = [ConditionStatus.model_validate(raw) for raw in status.get("conditions") or ()]
     ready = _find(conditions, Condition.READY)
-    if ready is None:
-        message = "the operator has not looked at it yet"
+    if ready is None or _is_outdated(kind, found):
+        what = "it" if ready is None else "the present spec"
+        message = f"the operator has not looked at {what} yet"
         return Finding(Reason.RESOLVING, message, "check that the operator runs", is_ready=False)
     if ready.status == "True":
         for warning in _WARNINGS:
@@ -154,6 +158,15 @@ def judge_object(kind: TargetKind, found: Object) -> Finding:
         if kind is TargetKind.NODE and ready.reason == Reason.AGENT_ALIVE:
             return judge_entries(status.get("entries") or ()) or Finding(ready.reason, "")
     return Finding(ready.reason, ready.message, is_ready=ready.status == "True")
+
+
+def _is_outdated(kind: TargetKind, found: Object) -> bool:
+    """True if the conditions are about a former spec. Of nodes the operator tells no generation."""
+    if kind is TargetKind.NODE:
+        return False
+    generation = (found.get("metadata") or {}).get("generation")
+    observed = (found.get("status") or {}).get("observedGeneration")
+    return generation is not None and bool(observed != generation)
 
 
 def judge_entries(entries: Iterable[Object]) -> Finding | None:

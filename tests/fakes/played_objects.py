@@ -119,6 +119,7 @@ def cache(name="m", namespace="search", conditions=None, spec=None, metadata=Non
         },
         "spec": {"stable": {"modelVersion": "m1"}, **(spec or {})},
         "status": {
+            "observedGeneration": 1,
             "copies": {"wanted": 2, "ready": 2},
             "sizeBytes": 1 << 30,
             "conditions": conditions or [condition(reason="Cached", message="2 verified copies")],
@@ -129,7 +130,11 @@ def cache(name="m", namespace="search", conditions=None, spec=None, metadata=Non
 
 def quota(name="q", namespace="search", hard=None, conditions=None, status=None, **spec):
     return {
-        "metadata": {"name": name, "namespace": namespace, "uid": f"mq-{name}"},
+        "metadata": {"name": name, "namespace": namespace, "uid": f"mq-{name}", "generation": 1},
         "spec": {"hard": hard or {}, **spec},
-        "status": {"conditions": conditions or [condition(reason="WithinQuota")], **(status or {})},
+        "status": {
+            "observedGeneration": 1,
+            "conditions": conditions or [condition(reason="WithinQuota")],
+            **(status or {}),
+        },
     }

@@ -83,9 +83,13 @@ def test_a_copy_goes_when_it_is_asked_to_and_stays_gone(world: World, team: str)
     assert f"those on {gone} may go" in refused
     said = ask(world, "evict", "m", "-n", team, "--node", gone)
     assert said == f"node {gone}: evicted; it comes back when a pod asks\n"
-    world.wait_gone(gone)
-    assert world.stays(lambda: entry(world, gone)["state"] == "Evicted", 3)
+    # Without a wait: once the command says so, label and bytes are gone, and nobody asks any more.
     assert world.warm_nodes(team, "m") == {kept}
+    assert not world.trees(gone)
+    world.wait_gone(gone)
+    annotations = (world.cache_node(gone) or {})["metadata"].get("annotations") or {}
+    assert not [name for name in annotations if name.startswith("evict.")]
+    assert world.stays(lambda: entry(world, gone)["state"] == "Evicted", 3)
     refused = ask(world, "evict", "m", "-n", team, "--node", kept, fails=True)
     assert "no copy of it may go now" in refused
     spec = world.cache(team, "m")["spec"]

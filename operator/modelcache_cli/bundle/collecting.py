@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import yaml
 
 from modelcache_api.decisions import Decisions
-from modelcache_api.names import GROUP
+from modelcache_api.names import GROUP, Reason
 from modelcache_cli.bundle.redaction import redact_object, redact_text
 from modelcache_cli.checklist.observing import DAEMON_SETS, DEPLOYMENTS
 from modelcache_cli.decisions import fetch_decisions
@@ -178,17 +178,37 @@ async def _collect_logs(
         for container in pod["spec"]["containers"]:
             inner = container["name"]
             for previous in (False, True)[: 1 + bool(restarts.get(inner))]:
-                log = kube.read_log(
-                    name,
-                    request.system,
-                    container=inner,
-                    tail_lines=request.log_lines,
-                    limit_bytes=_LIMIT_BYTES,
-                    previous=previous,
-                )
+                where = _Log(name, request.system, inner, previous)
+                log = read_tail(kube, where, request.log_lines)
                 path = f"logs/{name}/{inner}{'.previous' if previous else ''}.log"
                 if (text := await got.attempt(path, log)) is not None:
                     got.add_text(path, text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """The log of one run of a container."""
+
+    pod: str
+    namespace: str
+    container: str
+    previous: bool
+
+
+async def read_tail(kube: KubeClient, log: _Log, lines: int) -> str:
+    """The last lines, fewer where they are too long: a limit in bytes cuts off the newest."""
+    while True:
+        text = await kube.read_log(
+            log.pod,
+            log.namespace,
+            container=log.container,
+            tail_lines=lines,
+            limit_bytes=_LIMIT_BYTES,
+            previous=log.previous,
+        )
+        if len(text.encode()) < _LIMIT_BYTES or lines <= 1:
+            return text
+        lines //= 2
 
 
 async def _collect_decisions(got: Collected, kube: KubeClient, node: str, system: str) -> None:
@@ -201,12 +221,17 @@ async def _collect_decisions(got: Collected, kube: KubeClient, node: str, system
 
 def choose_nodes(cache_nodes: Iterable[Object], most: int) -> list[str]:
     """The nodes to look at closely: those that are not well first. Pure."""
-    seen = [see_node(raw) for raw in cache_nodes]
-    ordered = sorted(
-        seen,
-        key=lambda node: (node.is_alive and node.finding.reason == "AgentAlive", node.name),
-    )
-    return [node.name for node in ordered[:most]]
+    ordered = sorted((_is_well(raw), str(raw["metadata"]["name"])) for raw in cache_nodes)
+    return [name for _, name in ordered[:most]]
+
+
+def _is_well(raw: Object) -> bool:
+    """What another release wrote is looked at closely, too."""
+    try:
+        node = see_node(raw)
+    except CliError:
+        return False
+    return node.is_alive and node.finding.reason == Reason.AGENT_ALIVE
 
 
 def choose_pods(pods: Iterable[Object], nodes: Sequence[str]) -> list[Object]:

@@ -17,7 +17,8 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 # Names under which secrets stand; not those of what only points to one.
 _WORDS: Final = (
     r"(?:secret|token|passw(?:or)?d|passphrase|signature|authorization|cookie|"
-    r"api[-_]?key|access[-_]?key|private[-_]?key|session[-_]?key|x-amz-[a-z-]+{more})"
+    r"api[-_]?key|account[-_]?key|access[-_]?key|private[-_]?key|session[-_]?key|"
+    r"x-amz-[a-z-]+{more})"
 )
 _ANY: Final = _WORDS.format(more="|credential")
 # In a sentence, "credentials:" comes before what is wrong with them.
@@ -26,11 +27,18 @@ _POINTERS: Final = r"(?:refs?|names?|namespace|file|path|dir|mode|ttl|seconds|ur
 _SECRET_NAME: Final = re.compile(rf"(?i)^(?!.*{_POINTERS}$).*{_ANY}.*$")
 
 
-def _named(words: str, sign: str) -> re.Pattern[str]:
+# A quoted value goes to its closing quote, which has as many backslashes as the opening one: JSON
+# within JSON has more. What is not closed goes to the end of its line.
+_QUOTED: Final = rf"(?P<quote>\\*[\"'])(?!{REDACTED}|(?P=quote)).+?(?:(?<!\\)(?P=quote)|$)"
+_VALUE: Final = rf"(?:{_QUOTED}|(?!\\*[\"']|{REDACTED}|-\s)[^\s\"']+)"
+_HIDDEN: Final = rf"\g<kept>\g<quote>{REDACTED}\g<quote>"
+
+
+def _named(words: str, sign: str, start: str = "") -> re.Pattern[str]:
     """A value behind such a name."""
     return re.compile(
-        rf"(?i)(?P<kept>(?<![\w-])[\w-]*{words}(?![\w-]*{_POINTERS}\b)[\w-]*{sign}\s*[\"']?)"
-        rf"(?!{REDACTED})[^\s\"',;&]+"
+        rf"(?im)(?P<kept>(?<![\w-]){start}[\w-]*{words}(?![\w-]*{_POINTERS}\b)[\w-]*{sign}\s*)"
+        rf"{_VALUE}"
     )
 
 
@@ -57,8 +65,18 @@ _PATTERNS: Final = (
     (re.compile(r"\beyJ[\w-]{6,}\.[\w-]+(?:\.[\w-]*)?"), REDACTED),
     (re.compile(r"\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{12,}\b"), REDACTED),
     (re.compile(r"\b(?:hf|ghp|gho|ghs|github_pat|glpat|sk)[_-][A-Za-z0-9_-]{10,}"), REDACTED),
-    (_named(_ANY, r"(?:[\"']\s*[=:]|=)"), rf"\g<kept>{REDACTED}"),
-    (_named(_IN_PROSE, r"\s*[=:]"), rf"\g<kept>{REDACTED}"),
+    # With its scheme, whatever that is.
+    (
+        re.compile(
+            rf"(?im)(?P<kept>\bauthorization\\*[\"']?\s*[=:]\s*)(?:{_QUOTED}"
+            rf"|(?!\\*[\"']|{REDACTED})(?:[a-z][\w-]*\s+)?[^\s\"']+)"
+        ),
+        _HIDDEN,
+    ),
+    (_named(_ANY, r"(?:\\*[\"']\s*[=:]|=)"), _HIDDEN),
+    (_named(_IN_PROSE, r"\s*[=:]"), _HIDDEN),
+    # Arguments, in a line or in a list.
+    (_named(_ANY, r"(?:(?:\s|\\+n)+(?:-\s+)?|\\*[\"']\s*,)", start="--"), _HIDDEN),
 )
 
 
@@ -74,7 +92,10 @@ def redact_object(value: Any) -> Any:
     if isinstance(value, str):
         return redact_text(value)
     if isinstance(value, list | tuple):
-        return [redact_object(item) for item in value]
+        return [
+            REDACTED if _is_secret_flag(before) and isinstance(item, str) else redact_object(item)
+            for before, item in zip((None, *value), value, strict=False)
+        ]
     if not isinstance(value, Mapping):
         return value
     is_secret = value.get("kind") == "Secret"
@@ -91,6 +112,13 @@ def redact_object(value: Any) -> Any:
         )
         kept[key] = REDACTED if hidden else redact_object(item)
     return kept
+
+
+def _is_secret_flag(argument: Any) -> bool:
+    """True of `--password`, whose value is the next argument."""
+    if not isinstance(argument, str) or not argument.startswith("-") or "=" in argument:
+        return False
+    return is_secret_name(argument.lstrip("-"))
 
 
 def is_secret_name(name: str) -> bool:

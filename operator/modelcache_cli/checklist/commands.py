@@ -28,7 +28,7 @@ from modelcache_cli.options import (
     run,
 )
 from modelcache_cli.output import View, render
-from modelcache_kube import KubeClient
+from modelcache_kube import KubeClient, KubeError
 from modelcache_kube.timestamps import utc_now
 from modelcache_operator.adapters.prometheus import PrometheusServer
 from modelcache_operator.decide.rollout import Trouble
@@ -106,7 +106,7 @@ async def _try(kube: KubeClient, model: TrialModel) -> Trial:
     """What keeps it from being tried is one verdict, and costs none of the others."""
     try:
         return await try_model(kube, model, time.monotonic)
-    except CliError as error:
+    except (CliError, KubeError) as error:
         return Trial(is_cached=False, seconds=0, told=str(error), cure=_MEND)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -19,6 +19,7 @@ from modelcache_api.names import (
     MANAGER_AGENT,
 )
 from modelcache_cli.checklist.values import Certificate, Clock, Observed, Right, Workload
+from modelcache_cli.errors import CliError
 from modelcache_cli.fleet import observe_fleet
 from modelcache_kube import CONFIG_MAPS, LEASES, PODS, Forbidden, KubeClient, NotFound, Resource
 
@@ -81,7 +82,6 @@ RIGHTS: Final = (
 
 async def observe(kube: KubeClient, system: str, now: datetime) -> Observed:
     """Everything but what must be asked for: Prometheus, and a model that is tried."""
-    webhook = await _unless_forbidden(_get(kube, MUTATING_WEBHOOKS, _INJECTION))
     driver = await _unless_forbidden(_read_driver(kube))
     return Observed(
         now=now,
@@ -93,14 +93,15 @@ async def observe(kube: KubeClient, system: str, now: datetime) -> Observed:
         csi_driver=driver,
         drivers=await _unless_forbidden(_read_csi_nodes(kube)),
         clocks=await _unless_forbidden(_read_clocks(kube, system)),
-        certificates=await _unless_forbidden(_read_certificates(kube, system, webhook)),
+        certificates=await _unless_forbidden(_read_certificates(kube, system)),
     )
 
 
 async def _unless_forbidden(work: Awaitable[_T]) -> _T | None:
+    """None, too, where an object is of another release: that costs no other probe."""
     try:
         return await work
-    except Forbidden:
+    except (Forbidden, CliError):
         return None
 
 
@@ -177,12 +178,12 @@ async def _read_guards(kube: KubeClient) -> frozenset[str]:
     return frozenset(one["spec"]["policyName"] for one in bound)
 
 
-async def _find_injection(kube: KubeClient) -> str | None:
+async def _find_injection(kube: KubeClient) -> str:
     if await _get(kube, MUTATING_BINDINGS, _INJECTION) is not None:
         return "a MutatingAdmissionPolicy"
     if await _get(kube, MUTATING_WEBHOOKS, _INJECTION) is not None:
         return "the webhook"
-    return None
+    return ""
 
 
 async def _read_driver(kube: KubeClient) -> bool:
@@ -221,9 +222,8 @@ def see_clock(lease: Object) -> Clock | None:
     return Clock(node, datetime.fromisoformat(told) - datetime.fromisoformat(max(writes)))
 
 
-async def _read_certificates(
-    kube: KubeClient, system: str, webhook: Object | None
-) -> tuple[Certificate, ...]:
+async def _read_certificates(kube: KubeClient, system: str) -> tuple[Certificate, ...]:
+    webhook = await _get(kube, MUTATING_WEBHOOKS, _INJECTION)
     bundle = await kube.get(CONFIG_MAPS, CA_CONFIG_MAP, system)
     if bundle is None:
         return ()
@@ -231,16 +231,16 @@ async def _read_certificates(
     for hook in (webhook or {}).get("webhooks") or ():
         encoded = (hook.get("clientConfig") or {}).get("caBundle") or ""
         texts.append(("the webhook's CA", _decode(encoded)))
-    return tuple(one for name, text in texts for one in see_certificates(name, text))
+    return tuple(see_certificate(name, text) for name, text in texts)
 
 
-def see_certificates(name: str, bundle: str) -> Sequence[Certificate]:
+def see_certificate(name: str, bundle: str) -> Certificate:
     """The one that ends last: while an authority is rotated, the old one ends soon. Pure."""
     try:
         found = x509.load_pem_x509_certificates(bundle.encode())
     except ValueError:
-        return ()
-    return [Certificate(name, max(one.not_valid_after_utc for one in found))]
+        return Certificate(name, None)
+    return Certificate(name, max(one.not_valid_after_utc for one in found))
 
 
 def _decode(encoded: str) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Final
 
 from modelcache_api.names import CSI_DRIVER, EntryOrigin, Reason, Tier
 from modelcache_api.quantities import format_bytes
 from modelcache_cli.checklist.values import Observed, Outcome, Verdict
-from modelcache_cli.fleet import SeenNode
+from modelcache_cli.fleet import SeenNode, SeenVersion
 
 HEADROOM: Final = 0.2
 # Short-lived credentials, signatures and Leases bear seconds; stores refuse from 15 minutes on.
@@ -25,6 +25,11 @@ def judge(seen: Observed) -> tuple[Verdict, ...]:
 
 
 _Told = tuple[Outcome, str] | tuple[Outcome, str, str]
+_NO_NODES: Final[_Told] = (
+    Outcome.FAIL,
+    "no agent has reported from a node",
+    "check the agents' DaemonSets",
+)
 
 
 def _unknown(what: str, todo: str = "") -> _Told:
@@ -79,6 +84,8 @@ def _probe_admission(seen: Observed) -> _Told:
             "set guards.enabled, or accept that whoever may write Nodes can lie to the scheduler",
         )
     if seen.injection is None:
+        return _unknown("mutating policies and webhooks")
+    if not seen.injection:
         return (
             Outcome.FAIL,
             f"all {len(GUARDS)} guards are bound, but nothing injects volumes into pods",
@@ -94,6 +101,8 @@ def _probe_csi(seen: Observed) -> _Told:
     nodes = _nodes(seen)
     if seen.csi_driver is None or seen.drivers is None or nodes is None:
         return _unknown("CSIDriver, CSINodes and CacheNodes")
+    if not nodes:
+        return _NO_NODES
     if not seen.csi_driver:
         return (
             Outcome.FAIL,
@@ -116,7 +125,7 @@ def _probe_mounts(seen: Observed) -> _Told:
     if nodes is None:
         return _unknown("CacheNodes")
     if not nodes:
-        return Outcome.FAIL, "no agent has reported from a node", "check the agents' DaemonSets"
+        return _NO_NODES
     lost = [node.name for node in nodes if not node.is_alive]
     without = [node.name for node in nodes if node.is_alive and _capacity(node, Tier.DISK) == 0]
     broken = [
@@ -146,9 +155,13 @@ def _probe_mounts(seen: Observed) -> _Told:
 
 
 def _probe_capacity(seen: Observed) -> _Told:
+    """Of living agents: a lost one has no room for anybody."""
     nodes = _nodes(seen)
     if nodes is None:
         return _unknown("CacheNodes")
+    nodes = tuple(node for node in nodes if node.is_alive)
+    if not nodes:
+        return Outcome.FAIL, "there is no living agent", "check the agents' DaemonSets"
     crowded = []
     for node in nodes:
         booked, capacity = _booked(node), _capacity(node, Tier.DISK)
@@ -173,7 +186,7 @@ def _probe_capacity(seen: Observed) -> _Told:
         Outcome.PASS,
         (
             f"{format_bytes(booked)} of {format_bytes(total)} are placed, with {HEADROOM:.0%} more "
-            "to spare on every node"
+            f"to spare on each of {len(nodes)} nodes"
         ),
     )
 
@@ -197,7 +210,18 @@ def _probe_sources(seen: Observed) -> _Told:
             f"`kubectl modelcache why modelversion/{first.key.name} -n {first.key.namespace}`"
         )
         return Outcome.FAIL, f"{told}{more}", todo
-    return Outcome.PASS, f"the sources of all {len(versions)} ModelVersions answer and are the same"
+    return Outcome.PASS, _tell_looks(versions)
+
+
+def _tell_looks(versions: Sequence[SeenVersion]) -> str:
+    """How old that is: sources are looked at anew by recheckInterval, and pinned ones never."""
+    looks = [at for one in versions if (at := one.status.last_check_time) is not None]
+    since = f", the first of these looks at {min(looks):%Y-%m-%d %H:%M} UTC" if looks else ""
+    rest = len(versions) - len(looks)
+    never = (
+        f"; {rest} not since they were resolved, or pinned: --test-uri looks now" if rest else ""
+    )
+    return f"{len(looks)} of {len(versions)} sources answered and were the same{since}{never}"
 
 
 def _probe_tls(seen: Observed) -> _Told:
@@ -209,12 +233,17 @@ def _probe_tls(seen: Observed) -> _Told:
             "the operator has published no authority",
             "check that it runs and may write ConfigMaps of its namespace",
         )
-    ending = [one for one in seen.certificates if one.not_after - seen.now < _CERTIFICATE_LEFT]
-    if ending:
-        told = _shorten(f"{one.name} ends at {one.not_after:%Y-%m-%d %H:%M} UTC" for one in ending)
+    broken = [one.name for one in seen.certificates if one.not_after is None]
+    if broken:
+        told = f"what is published as {_shorten(broken)} is no certificate"
         return Outcome.FAIL, told, "rotate the authority, or upgrade the chart for the webhook's"
-    first = min(seen.certificates, key=lambda one: one.not_after)
-    return Outcome.PASS, f"the first to end, {first.name}, does at {first.not_after:%Y-%m-%d}"
+    ends = [(one.not_after, one.name) for one in seen.certificates if one.not_after is not None]
+    ending = [(at, name) for at, name in ends if at - seen.now < _CERTIFICATE_LEFT]
+    if ending:
+        told = _shorten(f"{name} ends at {at:%Y-%m-%d %H:%M} UTC" for at, name in ending)
+        return Outcome.FAIL, told, "rotate the authority, or upgrade the chart for the webhook's"
+    at, name = min(ends)
+    return Outcome.PASS, f"the first to end, {name}, does at {at:%Y-%m-%d}"
 
 
 def _probe_clocks(seen: Observed) -> _Told:

@@ -14,6 +14,7 @@ from modelcache_api.names import MANAGER_COMMAND_LINE, Condition
 from modelcache_api.v1alpha1.model_cache import ModelCache, ModelCacheStatus
 from modelcache_cli.checklist.values import Trial
 from modelcache_cli.errors import CliError
+from modelcache_cli.fleet import parse_object
 from modelcache_kube import (
     MODEL_CACHES,
     MODEL_VERSIONS,
@@ -92,7 +93,7 @@ async def try_model(
 def _read_status(found: dict[str, Any] | None) -> ModelCacheStatus:
     if found is None:
         raise CliError("the test model's ModelCache was deleted while it was waited for")
-    return ModelCache.model_validate(found).status or ModelCacheStatus()
+    return parse_object(ModelCache, found).status or ModelCacheStatus()
 
 
 @asynccontextmanager

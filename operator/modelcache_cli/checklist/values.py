@@ -59,10 +59,10 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A certificate and when it ends."""
+    """A certificate and when it ends; None: what stands in its place is none."""
 
     name: str
-    not_after: datetime
+    not_after: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,8 @@ class Trial:
 class Observed:
     """Everything that was looked at. None: it could not be, or nobody asked for it.
 
-    `drivers` are the nodes on which the kubelet knows the CSI driver.
+    `drivers` are the nodes on which the kubelet knows the CSI driver; `injection` is empty where
+    nothing injects.
     """
 
     now: datetime

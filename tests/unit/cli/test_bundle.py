@@ -7,6 +7,7 @@ import json
 import stat
 import tarfile
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -16,7 +17,7 @@ from builders import NOW
 from fakes.played_objects import PlayedKube, cache, condition, node, version
 from modelcache_api.decisions import Decision, DecisionKind, Decisions
 from modelcache_cli.__main__ import app
-from modelcache_cli.bundle import commands
+from modelcache_cli.bundle import collecting, commands
 from modelcache_cli.bundle.archive import pack
 from modelcache_cli.bundle.collecting import (
     BundleRequest,
@@ -163,6 +164,30 @@ def test_nodes_that_are_not_well_come_first_and_only_so_many():
     nodes = [node("n1"), node("n4"), pressed, node("n2", alive=False)]
     assert choose_nodes(nodes, 3) == ["n2", "n3", "n1"]
     assert choose_nodes(nodes, 0) == []
+
+
+async def test_a_node_of_another_release_is_looked_at_and_costs_nothing_else():
+    strange = node("n5")
+    strange["status"]["tiers"][0]["name"] = "Tape"
+    assert choose_nodes([node("n1"), strange], 1) == ["n5"]
+    kube = a_cluster()
+    kube.objects["cachenodes"].append(strange)
+    got = await collect(kube, REQUEST)
+    assert "decisions/n5.json" in got.files
+
+
+async def test_of_a_log_that_is_too_long_the_newest_lines_are_kept(monkeypatch):
+    monkeypatch.setattr(collecting, "_LIMIT_BYTES", 1000)
+    lines = [f"{number:07} a line" for number in range(300)]
+
+    class Chatty(PlayedCluster):
+        async def read_log(self, name, namespace, *, tail_lines, limit_bytes, **_which):
+            """As the kubelet: the tail first, and of it the first bytes."""
+            return "\n".join(lines[-tail_lines:])[:limit_bytes]
+
+    chatty = Chatty(**a_cluster().objects)
+    got = await collect(chatty, replace(REQUEST, log_lines=300))
+    assert lines[-1] in got.files["logs/agent-1/agent.log"]
 
 
 def test_agents_are_chosen_by_node_and_everything_else_is_taken():

@@ -23,7 +23,7 @@ from modelcache_cli.checklist import commands
 from modelcache_cli.checklist.observing import (
     RIGHTS,
     observe,
-    see_certificates,
+    see_certificate,
     see_clock,
     see_workload,
 )
@@ -41,7 +41,7 @@ from modelcache_cli.checklist.values import (
 )
 from modelcache_cli.errors import CliError
 from modelcache_cli.fleet import observe_fleet
-from modelcache_kube import Forbidden, Invalid, NotFound
+from modelcache_kube import ApiUnavailable, Forbidden, Invalid, NotFound
 from modelcache_operator.tls import make_authority
 
 SYSTEM = "modelcache-system"
@@ -114,7 +114,7 @@ def test_what_could_not_be_looked_at_never_passes_and_says_what_helps():
             "without guard: modelcache-node-labels",
             id="a guard that is not bound",
         ),
-        pytest.param("admission", {"injection": None}, "nothing injects", id="no injection"),
+        pytest.param("admission", {"injection": ""}, "nothing injects", id="no injection"),
         pytest.param("CSI", {"csi_driver": False}, "there is no CSIDriver", id="no driver"),
         pytest.param("CSI", {"drivers": frozenset()}, "does not know the driver on n1", id="node"),
         pytest.param(
@@ -124,6 +124,12 @@ def test_what_could_not_be_looked_at_never_passes_and_says_what_helps():
             id="a certificate near its end",
         ),
         pytest.param("TLS", {"certificates": []}, "no authority", id="no authority"),
+        pytest.param(
+            "TLS",
+            {"certificates": [Certificate("a", NOW + timedelta(days=99)), Certificate("b", None)]},
+            "what is published as b is no certificate",
+            id="garbage beside a good one",
+        ),
         pytest.param(
             "clocks",
             {"clocks": [Clock("n1", timedelta(seconds=-95))]},
@@ -151,6 +157,9 @@ async def test_a_fault_fails_its_own_probe_alone_and_says_what_to_do(check, chan
     ("check", "nodes", "told"),
     [
         ("mount points", [], "no agent has reported"),
+        ("CSI", [], "no agent has reported"),
+        ("capacity", [], "no living agent"),
+        ("capacity", [node("n1", alive=False)], "no living agent"),
         ("mount points", [node("n1", alive=False)], "no living agent on n1"),
         ("mount points", [node("n1", tiers=[book(capacity=0, used=0)])], "no bytes for the cache"),
         (
@@ -169,6 +178,28 @@ async def test_a_fault_fails_its_own_probe_alone_and_says_what_to_do(check, chan
 async def test_stores_and_room_are_judged_by_what_agents_report(check, nodes, told):
     found = verdict_of(check, await well(fleet=await fleet(*nodes)))
     assert (found.outcome, told in found.told) == (Outcome.FAIL, True), found
+
+
+async def test_the_room_of_lost_nodes_is_nobodys():
+    nodes = node("n1", specs=[entry_spec()]), node("n2", alive=False)
+    found = verdict_of("capacity", await well(fleet=await fleet(*nodes)))
+    assert (found.outcome, found.told[:32]) == (Outcome.PASS, "1Gi of 100Gi are placed, with 20")
+
+
+async def test_who_may_not_read_what_injects_is_not_told_that_nothing_does():
+    found = verdict_of("admission", await well(injection=None))
+    assert (found.outcome, found.told) == (
+        Outcome.UNKNOWN,
+        "mutating policies and webhooks may not be read",
+    )
+
+
+async def test_how_old_the_last_look_at_sources_is_and_which_had_none_is_said():
+    looked = [version(lastCheckTime=f"2026-01-0{day}T00:00:00Z") for day in (3, 2)]
+    seen = await well(fleet=await fleet(node(), versions=[*looked, version("pinned")]))
+    told = verdict_of("sources", seen).told
+    assert told.startswith("2 of 3 sources answered and were the same, the first of these looks at")
+    assert "at 2026-01-02 00:00 UTC; 1 not since they were resolved, or pinned: --test-uri" in told
 
 
 async def test_what_pods_brought_takes_no_headroom():
@@ -216,9 +247,9 @@ def test_of_a_bundle_the_certificate_counts_that_ends_last():
     now = datetime(2026, 1, 1, tzinfo=UTC)
     old = make_authority(now).certificate.decode()
     new = make_authority(now + timedelta(days=30)).certificate.decode()
-    (both,), (alone,) = see_certificates("ca", old + new), see_certificates("ca", old)
+    both, alone = see_certificate("ca", old + new), see_certificate("ca", old)
     assert both.not_after - alone.not_after == timedelta(days=30)
-    assert see_certificates("ca", "no certificate") == ()
+    assert see_certificate("ca", "no certificate") == Certificate("ca", None)
 
 
 def test_a_workload_tells_what_keeps_its_pod_from_running():
@@ -250,6 +281,7 @@ class PlayedCluster(PlayedKube):
         super().__init__(**objects)
         self.refused, self.conditions = refused, list(conditions)
         self.created, self.deleted = [], []
+        self.get_of_caches = None
 
     async def create(self, resource, obj, **_options):
         if resource.plural in self.refused:
@@ -264,6 +296,8 @@ class PlayedCluster(PlayedKube):
     async def get(self, resource, name, namespace=None):
         if resource.plural == "mutatingadmissionpolicybindings":
             raise NotFound("404: not served", code=404)
+        if resource.plural == "modelcaches" and self.get_of_caches:
+            return await self.get_of_caches()
         found = await super().get(resource, name, namespace)
         if resource.plural != "modelcaches" or found is None or not self.conditions:
             return found
@@ -324,6 +358,18 @@ async def test_what_may_not_be_read_is_unknown_and_the_rest_is_judged():
     }
     assert {"RBAC", "workloads", "CSI", "clocks"} <= unknown
     assert not {"admission", "TLS"} & unknown
+
+
+async def test_a_webhook_that_may_not_be_read_is_not_taken_for_none_and_garbage_not_for_a_ca():
+    kube = an_installed_cluster()
+    kube.forbidden = frozenset({"mutatingwebhookconfigurations"})
+    seen = await observe(kube, SYSTEM, NOW)
+    assert (seen.injection, seen.certificates) == (None, None)
+    kube.forbidden = frozenset()
+    (hook,) = kube.objects["mutatingwebhookconfigurations"]
+    hook["webhooks"] = [{"clientConfig": {"caBundle": "!"}}]
+    _, ours = (await observe(kube, SYSTEM, NOW)).certificates
+    assert ours == Certificate("the webhook's CA", None)
 
 
 def test_the_guards_that_are_looked_for_are_those_of_the_chart():
@@ -486,6 +532,23 @@ def test_a_test_model_that_may_not_be_made_costs_none_of_the_other_verdicts(clus
     cluster.create = Forbidding(cluster.create)
     result = CliRunner().invoke(app, ["checklist", "--test-uri", "s3://models/small"])
     assert "Fail     test model: you may not create the test model's ModelVersion" in result.stdout
+    assert "Pass     admission: " in result.stdout
+
+
+async def test_an_object_of_another_release_costs_its_own_probes_alone():
+    kube = an_installed_cluster()
+    kube.objects["cachenodes"] = [node("n1", tiers=[book("Tape")])]
+    seen = await observe(kube, SYSTEM, NOW)
+    assert (seen.fleet, seen.guards) == (None, GUARDS)
+
+
+def test_a_hiccup_during_the_test_model_costs_none_of_the_other_verdicts(cluster):
+    async def fail(*_arguments, **_options):
+        raise ApiUnavailable("503: no leader", code=503)
+
+    cluster.get_of_caches = fail
+    result = CliRunner().invoke(app, ["checklist", "--test-uri", "s3://models/small"])
+    assert "Fail     test model: 503: no leader" in result.stdout
     assert "Pass     admission: " in result.stdout
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import asynccontextmanager
 
 import pytest
 from typer.testing import CliRunner
 
-from builders import NOW
-from fakes.played_objects import PlayedKube, entry, entry_spec, node, version
+from builders import NOW, digest
+from fakes.played_objects import PlayedKube, entry, entry_spec, merge, node, version
 from modelcache_agent.adapters.kube_cluster import read_dismissals
 from modelcache_cli import change_commands
 from modelcache_cli.__main__ import app
 from modelcache_cli.errors import CliError
-from modelcache_cli.evicting import ask_to_evict, watch_evictions
+from modelcache_cli.evicting import ask_to_evict, evict_copies, find_copies, watch_evictions
+from modelcache_kube import Forbidden
 from modelcache_operator.decide.world import ObjectKey
 
 KEY = ObjectKey("search", "m1")
@@ -27,7 +29,17 @@ def a_holder(name="n1", specs=FREE, entries=None, **fields):
 
 async def ask(*nodes, names=("n1",)):
     kube = PlayedKube(modelversions=[version()], cachenodes=nodes)
-    return kube, await ask_to_evict(kube, KEY, names, NOW)
+    uid, found = await find_copies(kube, KEY, names)
+    await ask_to_evict(kube, found, uid, NOW)
+    return kube, uid
+
+
+async def evict(kube, *names, seconds=3, sleep=None):
+    async def pass_on(_seconds):
+        return None
+
+    sleep = sleep or pass_on
+    return await evict_copies(kube, KEY, names, now=NOW, seconds=seconds, sleep=sleep)
 
 
 async def test_each_node_is_asked_by_an_annotation_that_its_agent_reads():
@@ -82,7 +94,7 @@ async def test_a_copy_that_has_to_stay_is_refused_with_the_cause(holder, said):
 async def test_nobody_is_asked_unless_all_may_let_it_go():
     kube = PlayedKube(modelversions=[version()], cachenodes=[a_holder(), a_holder("n2", specs=[])])
     with pytest.raises(CliError, match="node n2 holds no verified copy"):
-        await ask_to_evict(kube, KEY, ("n1", "n2"), NOW)
+        await evict(kube, "n1", "n2")
     assert kube.patches == []
 
 
@@ -100,6 +112,11 @@ async def test_a_node_that_is_not_there_is_said():
         await ask(names=("n9",))
 
 
+HELD = entry()
+GOING = entry(state="Evicted", reason="Evicted", contentDigest=digest("c"))
+GONE = entry(state="Evicted", reason="Evicted")
+
+
 async def watch(*states):
     """Node n1 through these states, one for each look; the last one stays."""
     kube = PlayedKube(cachenodes=[a_holder()])
@@ -109,7 +126,7 @@ async def watch(*states):
         show()
 
     def show():
-        entries = [] if left[0] is None else [entry(state=left[0])]
+        entries = [] if left[0] is None else [left[0]]
         kube.objects["cachenodes"] = [a_holder(entries=entries)]
         if len(left) > 1:
             left.pop(0)
@@ -122,9 +139,9 @@ async def watch(*states):
 @pytest.mark.parametrize(
     ("states", "told", "looks"),
     [
-        (["Cached", "Evicted"], "evicted; it comes back when a pod asks", 2),
-        (["Cached", None], "evicted, and not wanted there any more", 2),
-        (["Downloading"], "evicted, and Downloading anew", 1),
+        ([HELD, GOING, GONE], "evicted; it comes back when a pod asks", 3),
+        ([HELD, None], "not wanted there any more: it goes without being asked", 2),
+        ([entry(state="Downloading")], "evicted, and Downloading anew", 1),
     ],
 )
 async def test_it_is_waited_for(states, told, looks):
@@ -132,10 +149,84 @@ async def test_it_is_waited_for(states, told, looks):
     assert (outcome.is_gone, outcome.told, asked) == (True, told, looks)
 
 
-async def test_what_stays_is_said_when_the_time_is_over():
-    outcome, asked = await watch("Cached")
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [
+        pytest.param(HELD, "a pod waits for it, or a process has it open", id="in use"),
+        pytest.param(entry(mounts=2), "volumes of 2 pods use it", id="mounted since"),
+        pytest.param(GOING, "its label, or its bytes in a faster tier", id="condemned only"),
+        pytest.param(
+            {**GOING, "reason": "StoreError", "message": "read-only"},
+            "StoreError: read-only",
+            id="the disk refuses",
+        ),
+        pytest.param(
+            entry(state="Pending", reason="Damaged", message="1 file"),
+            "it is Pending: 1 file",
+            id="damaged, and repaired in its place",
+        ),
+    ],
+)
+async def test_what_is_not_gone_is_never_said_to_be_evicted(last, told):
+    outcome, asked = await watch(HELD, last)
     assert (outcome.is_gone, asked) == (False, 4)
-    assert outcome.told.startswith("asked, and still there: a process has it open")
+    assert outcome.told.startswith(f"still there, asked no more: {told}")
+
+
+async def test_whoever_stops_waiting_takes_the_wish_back():
+    kube = PlayedKube(modelversions=[version()], cachenodes=[a_holder(), a_holder("n2")])
+    written = {}
+
+    async def patch(_resource, name, body, **_options):
+        (node,) = [one for one in kube.objects["cachenodes"] if one["metadata"]["name"] == name]
+        node["metadata"] = merge(node["metadata"], body["metadata"])
+        written.setdefault(name, []).append(body["metadata"])
+
+    kube.merge_patch = patch
+
+    async def stop(_seconds):
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await evict(kube, "n1", "n2", sleep=stop)
+    for name in ("n1", "n2"):
+        wish, back = written[name]
+        assert list(wish["annotations"]) == ["evict.modelcache.io/u1"]
+        assert back == {"uid": f"cn-{name}", "annotations": {"evict.modelcache.io/u1": None}}
+    outcomes = await evict(kube, "n1", seconds=0)
+    assert [one.is_gone for one in outcomes] == [False]
+    assert not kube.objects["cachenodes"][0]["metadata"]["annotations"]
+
+
+async def test_who_may_not_list_nodes_still_learns_why_a_copy_stays():
+    kube = PlayedKube(modelversions=[version()], cachenodes=[a_holder(specs=[entry_spec()])])
+
+    async def refuse(_resource, _namespace=None, **_selectors):
+        raise Forbidden("403: cachenodes is forbidden", code=403)
+
+    kube.list = refuse
+    with pytest.raises(CliError, match=r"counts on it for minReady.*you may not list cachenodes"):
+        await evict(kube, "n1")
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields", "said"),
+    [
+        ({"pinned": True}, {}, "a ModelCache pins it"),
+        ({}, {}, "the operator counts on it"),
+        ({"evictable": True}, {"mounts": 3}, "volumes of 3 pods use it"),
+    ],
+)
+async def test_what_another_namespace_needs_of_the_same_bytes_keeps_them(spec, fields, said):
+    holder = a_holder(
+        specs=[*FREE, entry_spec("u2", **spec)], entries=[HELD, entry("u2", **fields)]
+    )
+    with pytest.raises(
+        CliError, match=f"another ModelVersion has the same bytes there, and {said}"
+    ):
+        await ask(holder)
+    other = entry("u2", contentDigest=digest("d"), **fields)
+    await ask(a_holder(specs=[*FREE, entry_spec("u2", **spec)], entries=[HELD, other]))
 
 
 def test_the_command_says_it_for_each_node_and_fails_if_one_stays(monkeypatch):
@@ -147,7 +238,7 @@ def test_the_command_says_it_for_each_node_and_fails_if_one_stays(monkeypatch):
 
     monkeypatch.setattr(change_commands, "open_cluster", open_played)
     stays = CliRunner().invoke(app, ["evict", "m1", "--node", "n1", "--timeout", "0s"])
-    assert (stays.exit_code, stays.stdout[:32]) == (1, "node n1: asked, and still there:")
+    assert (stays.exit_code, stays.stdout[:32]) == (1, "node n1: still there, asked no m")
     document = CliRunner().invoke(app, ["evict", "m1", "--node", "n1", "--timeout=0s", "-ojson"])
     assert json.loads(document.stdout)["evictions"][0]["gone"] is False
     absent = CliRunner().invoke(app, ["evict", "m2", "--node", "n1"])

@@ -18,7 +18,7 @@ from modelcache_cli.fleet import observe_fleet
 from modelcache_cli.output import Format, View, render
 from modelcache_cli.status import render_status, summarise
 from modelcache_cli.top import list_models, list_nodes, render_models, render_nodes
-from modelcache_kube import NotFound
+from modelcache_kube import ApiUnavailable, NotFound
 
 FAILED = entry("u2", "Failed", reason="AuthFailed", message="403")
 ALMOST_FULL = book(used=90 << 30, reservedBytes=1 << 30, pressure="92 % are used")
@@ -60,7 +60,7 @@ async def fleet(namespace="search", **changes):
 
 async def test_status_counts_nodes_tiers_and_copies_and_names_what_is_not_right():
     found = summarise(await fleet())
-    assert found["nodes"] == {"total": 3, "ready": 2, "copies": 3, "fetching": 1, "failed": 1}
+    assert found["nodes"] == {"total": 3, "ready": 2, "copies": 2, "fetching": 1, "failed": 1}
     disk, host = found["tiers"]
     assert (disk["nodes"], disk["usedBytes"], disk["capacityBytes"]) == (2, 115 << 30, 200 << 30)
     assert (host["nodes"], host["usedBytes"]) == (1, 4 << 30)
@@ -80,7 +80,7 @@ async def test_status_counts_nodes_tiers_and_copies_and_names_what_is_not_right(
 
 async def test_status_is_a_page_for_people():
     page = render_status(summarise(await fleet()), wide=False)
-    assert page.startswith("nodes: 2 of 3 ready; copies: 3 verified, 1 under way, 1 failed\n")
+    assert page.startswith("nodes: 2 of 3 ready; copies: 2 verified, 1 under way, 1 failed\n")
     assert "Disk  2      115Gi  200Gi     57%    1Gi" in page
     (line,) = [line for line in page.splitlines() if line.startswith("search") and "m2" in line]
     assert line.split() == ["search", "m2", "m1", "1/2", "Disk", "1Gi", "Degraded"]
@@ -91,6 +91,17 @@ async def test_status_is_a_page_for_people():
 async def test_where_all_is_well_status_says_so():
     found = await fleet(cachenodes=[node()], modelcaches=[cache()])
     assert render_status(summarise(found), wide=False).endswith("\neverything is as it should be\n")
+
+
+async def test_where_nothing_is_seen_status_does_not_say_that_all_is_well():
+    well = {"modelcaches": [cache()], "modelversions": [version()], "modelcachequotas": []}
+    kube = PlayedKube(["cachenodes"], **well)
+    page = render_status(summarise(await observe_fleet(kube, "search")), wide=False)
+    assert page.endswith("\nof what you may see nothing is wrong\n")
+    page = render_status(summarise(await fleet(**well, cachenodes=[])), wide=False)
+    assert page.splitlines()[-1].startswith(
+        "nodes: NoAgent: no agent has reported from any node; cure: "
+    )
 
 
 async def test_who_may_not_list_nodes_still_sees_the_rest():
@@ -195,6 +206,26 @@ def test_watching_prints_table_below_table_where_there_is_no_terminal(played, mo
     assert result.exit_code == 0, result.output
     assert (slept, result.stdout.count("NODE "), played.asked["cachenodes"]) == ([2, 2], 2, 2)
     assert "\x1b" not in result.stdout
+
+
+def test_watching_goes_on_after_a_request_that_failed(played, monkeypatch):
+    slept, listed = [], played.list
+
+    async def sleep(seconds):
+        slept.append(seconds)
+        if len(slept) == 2:
+            raise KeyboardInterrupt
+
+    async def fail_once(*arguments, **selectors):
+        if not slept:
+            raise ApiUnavailable("503: no leader", code=503)
+        return await listed(*arguments, **selectors)
+
+    monkeypatch.setattr(overview_commands.asyncio, "sleep", sleep)
+    played.list = fail_once
+    result = CliRunner().invoke(app, ["top", "--watch"])
+    assert (result.exit_code, result.stdout.count("NODE ")) == (0, 1)
+    assert result.stderr == "note: 503: no leader\n"
 
 
 @pytest.mark.parametrize("command", ["status", "top", "why m", "checklist", "verify m1"])

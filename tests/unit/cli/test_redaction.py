@@ -28,6 +28,16 @@ PLANTED = [
     ("hunter2", '{"msg": "x", "client_secret": "hunter2"}'),
     ("wJalrXUtnFEMI", "AWS_SECRET_ACCESS_KEY: wJalrXUtnFEMI/K7MDENG"),
     ("hunter2", "--hub-token=hunter2"),
+    ("hunter2", "--password hunter2"),
+    ("hunter2", 'args: ["--password", "hunter2"]'),
+    ("hunter2", "args:\n- --password\n- hunter2"),
+    ("battery", 'passphrase: "correct horse battery"'),
+    ("hunter2", "password=ab&hunter2"),
+    ("hunter2", "password=ab,hunter2;x"),
+    ("hunter2", r'{"token": "ab\"hunter2"}'),
+    ("YIIhunter2", "Authorization: Negotiate YIIhunter2"),
+    ("hunter2", '"Authorization": "Digest username=x, response=hunter2"'),
+    ("hunter2", "DefaultEndpointsProtocol=https;AccountKey=hunter2==;EndpointSuffix=x"),
 ]
 
 
@@ -37,6 +47,24 @@ def test_a_secret_in_a_line_is_taken_out_and_the_rest_stays(secret, text):
     cleaned = redact_text(text)
     assert secret not in cleaned
     assert REDACTED in cleaned
+
+
+@pytest.mark.parametrize(("secret", "text"), PLANTED)
+@pytest.mark.parametrize("folds", [1, 2])
+def test_a_secret_is_taken_out_of_json_within_a_line_of_a_log(secret, text, folds):
+    """As our own formatter folds a line that has line ends."""
+    for _ in range(folds):
+        text = json.dumps(f"refused: {text}\nTraceback")
+    cleaned = redact_text(text)
+    assert secret not in cleaned
+    assert redact_text(cleaned) == cleaned
+
+
+def test_of_arguments_the_one_behind_the_flag_of_a_secret_goes():
+    arguments = ["--hub-token", "hunter2", "--token-file", "/etc/token", "--level", "info"]
+    cleaned = redact_object({"args": arguments})["args"]
+    assert cleaned == ["--hub-token", REDACTED, *arguments[2:]]
+    assert redact_object(cleaned) == cleaned
 
 
 @pytest.mark.parametrize(
@@ -50,6 +78,7 @@ def test_a_secret_in_a_line_is_taken_out_and_the_rest_stays(secret, text):
         "the Secret models-s3 lacks the key AWS_SECRET_ACCESS_KEY",
         "evicted version=sha256:5f70 policy=value score=3.08414e-10: uid=0d8c needs room",
         "AuthFailed: the store refuses the credentials: correct the Secret",
+        "--token-file /etc/modelcache/token --level info",
     ],
 )
 def test_what_helps_to_understand_stays_as_it_is(text):

@@ -10,6 +10,7 @@ from fakes.agent_world import a_held, a_world, an_entry, digest_of, key_of
 from modelcache_agent.adapters.kube_cluster import read_dismissals
 from modelcache_agent.decide.actions import Evict, SetLabels
 from modelcache_agent.decide.dismissal import CAUSE, LAPSES_SECONDS, find_dismissed
+from modelcache_agent.decide.faults import make_fault
 from modelcache_agent.decide.history import History
 from modelcache_agent.decide.measures import EvictionCause
 from modelcache_agent.decide.planner import make_plan
@@ -40,9 +41,24 @@ def test_a_copy_that_is_asked_to_go_loses_its_label_then_its_bytes_though_there_
     assert second.actions == (Evict(digest_of("a"), ("a",)),)
 
 
+def test_what_is_on_its_way_out_and_still_there_is_told_from_what_is_gone():
+    """By the digest of the bytes that are here: a pod, a load or a fault may still keep them."""
+    going = view_of(make_plan(a_node()), "a")
+    assert (going.state, going.digest) == (EntryState.EVICTED, digest_of("a"))
+    assert going.message == "gives way: somebody asked for it"
+    refused = Evict(digest_of("a"), ("a",))
+    unlabelled = a_node(node_labels=frozenset({key_of("b")}))
+    assert refused in make_plan(unlabelled).actions
+    fault = make_fault(None, "Read-only file system", now=0.0, jitter=1.0)
+    kept = view_of(make_plan(replace(unlabelled, faults={refused: fault})), "a")
+    assert (kept.reason, kept.digest) == (Reason.STORE_ERROR, digest_of("a"))
+    gone = view_of(make_plan(a_node(held=HELD[1:], evicted=frozenset({"a"}))), "a")
+    assert (gone.state, gone.digest) == (EntryState.EVICTED, None)
+
+
 def test_once_it_is_gone_it_is_not_fetched_again_until_a_pod_asks():
     gone = make_plan(a_node(held=HELD[1:], evicted=frozenset({"a"})))
-    (view,) = [view for view in gone.entries if view.uid == "a"]
+    view = view_of(gone, "a")
     assert (view.state, view.reason) == (EntryState.EVICTED, Reason.EVICTED)
     assert gone.actions == ()
 
@@ -66,6 +82,11 @@ def test_what_another_entry_protects_stays_too():
     other = replace_uid(A, "other")
     plan = make_plan(a_node(A, other.model_copy(update={"evictable": False}), B))
     assert plan.condemned == frozenset()
+
+
+def view_of(plan, uid):
+    (view,) = [view for view in plan.entries if view.uid == uid]
+    return view
 
 
 def replace_uid(entry, uid):
