@@ -17,7 +17,7 @@ from modelcache_operator.decide.cache_status import (
 from modelcache_operator.decide.canary import describe_standstill
 from modelcache_operator.decide.copies import CopyTally, tally_copies
 from modelcache_operator.decide.eligibility import Demand
-from modelcache_operator.decide.events import cache_events
+from modelcache_operator.decide.events import cache_events, weight_in_force
 from modelcache_operator.decide.placement import ALL_COPIES, PlacementPlan, Trouble
 from modelcache_operator.decide.quota import effective_priority
 from modelcache_operator.decide.quota_placement import place_within
@@ -74,13 +74,14 @@ class CacheReconciler:
             self._release(key)
             return Requeue()
         status, look_again = self._decide(cache)
+        is_back = weight_in_force(status) < weight_in_force(cache.status)
         if await self.writer.put_cache_status(cache, status):
             self.events.publish(cache_events(cache, status))
             if status.traffic != cache.status.traffic:
-                self.router.on_nodes_reassigned(self._nodes_of(key), frees_room=False)
+                self.router.on_weight(self._nodes_of(key), is_back=is_back)
         written = self.world.model_cache(key)
         if written is not None:
-            self.router.on_decided(written)
+            self.router.on_decided(written, is_back=is_back)
             self.gates.note(written)
         return Requeue(look_again)
 

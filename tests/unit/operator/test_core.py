@@ -703,6 +703,44 @@ def test_C40_reports_are_looked_at_less_often_where_there_are_many_caches(stage,
     assert stage.core.queue.later[cache_key(C1)] == 4
 
 
+def report(stage, name, **changes):
+    """The node's agent says something else of its only entry."""
+    seen = stage.world.cache.cache_node(NodeName(name))
+    entries = tuple(entry.model_copy(update=changes) for entry in seen.status.entries)
+    status = seen.status.model_copy(update={"entries": entries})
+    stage.core.queue.urgent.clear()
+    stage.world.show(replace(seen, status=status))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {"state": EntryState.FAILED, "reason": "DigestMismatch"},
+        {"state": EntryState.VERIFYING},
+        {"state": EntryState.EVICTED},
+        {"content_digest": digest("e")},
+        {"tier": None},
+    ],
+    ids=lambda one: "-".join(one),
+)
+def test_C40_a_copy_that_is_lost_waits_for_no_other_report(stage, monkeypatch, loss):
+    monkeypatch.setattr(routing, "_REPORTS_A_SECOND", 1)
+    report(stage, min(stage.holders()), **loss)
+    assert cache_key(C1) in stage.core.queue.keys
+    assert cache_key(C1) in stage.core.queue.urgent
+
+
+def test_C40_no_report_waits_for_others_for_ever(stage, monkeypatch):
+    monkeypatch.setattr(routing, "_REPORTS_A_SECOND", 0.001)
+    stage.core.queue.later.clear()
+    report(stage, min(stage.holders()), mounts=1)
+    assert stage.core.queue.later[cache_key(C1)] == 5
+    stage.core.runs.clear()
+    stage.settle()
+    assert stage.core.runs["cache"] == 1
+    assert not stage.core.queue.later
+
+
 def test_what_a_living_agent_labels_is_no_reason_to_look_at_its_node(stage):
     name = NodeName(min(stage.holders()))
     node = stage.world.cache.node(name)
