@@ -140,7 +140,7 @@ class Router:
             self._queue.add(node_key(name))
             self._look_at_caches_on(name, _REPORT_SECONDS)
         if changed:
-            self.look_at_unsatisfied()
+            self._look_at_wishes_for_nodes()
 
     def on_nodes_reassigned(self, names: Iterable[NodeName], *, frees_room: bool) -> None:
         """A ModelCache has come to these nodes or left them."""
@@ -183,6 +183,16 @@ class Router:
     def look_at_unsatisfied(self) -> None:
         """There may be room for those who lack some."""
         for key in self._in_turn(self._memory.unsatisfied):
+            self._queue.add(cache_key(key), after_seconds=_ROOM_SECONDS)
+
+    def look_at_withheld(self) -> None:
+        """Somebody lacks room: what others may give up must be told."""
+        for key in self._memory.withheld:
+            self._queue.add(cache_key(key), after_seconds=_REPORT_SECONDS)
+
+    def _look_at_wishes_for_nodes(self) -> None:
+        """There may be a node for those who lack room, and for those who want every one."""
+        for key in self._in_turn(self._memory.unsatisfied | self._memory.everywhere):
             self._queue.add(cache_key(key), after_seconds=_ROOM_SECONDS)
 
     def _in_turn(self, keys: Iterable[ObjectKey]) -> list[ObjectKey]:
@@ -268,7 +278,7 @@ class Router:
             self._queue.add(node_key(name))
         if has_news:
             self._look_at_caches_on(name, _REPORT_SECONDS)
-            self.look_at_unsatisfied()
+            self._look_at_wishes_for_nodes()
 
     def _cache_node_changed(self, name: NodeName, change: Changed) -> None:
         old = change.old if isinstance(change.old, CacheNodeView) else None
@@ -294,7 +304,9 @@ class Router:
         has_room = old is None or new is None or _tiers(old) != _tiers(new)
         if has_room and any(self._world.pods_on(name)):
             self._queue.add(node_key(name))
-        if has_room or any(_is_evicted(after.get(uid)) for uid in moved):
+        if _capacities(old) != _capacities(new):
+            self._look_at_wishes_for_nodes()
+        elif has_room or any(_is_evicted(after.get(uid)) for uid in moved):
             self.look_at_unsatisfied()
 
     def _look_at_suspects(self, uids: frozenset[Uid]) -> None:
@@ -310,7 +322,8 @@ class Router:
                 map(self._copies_of, self._world.caches_of_version(version.key)), default=0
             )
             is_known = version.status.content_digest is not None
-            seconds = self._settling_seconds(copies) / 2 if is_known else _REPORT_SECONDS / 2
+            # Once its content is known, nothing but a count of nodes moves.
+            seconds = self._settling_seconds(copies) * 2 if is_known else _REPORT_SECONDS / 2
             self._queue.add(version_key(version.key), after_seconds=seconds)
 
     def _look_at_caches_on(self, name: NodeName, seconds: float) -> None:
@@ -437,6 +450,10 @@ def _tiers(node: CacheNodeView) -> object:
         (tier.name, tier.capacity_bytes, tier.pending_release_bytes, tier.pressure is None)
         for tier in node.status.tiers
     ]
+
+
+def _capacities(node: CacheNodeView | None) -> object:
+    return node and [(tier.name, tier.capacity_bytes) for tier in node.status.tiers]
 
 
 def _verified_content(entry: EntryStatus | None) -> object:
