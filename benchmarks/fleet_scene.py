@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import time
+import urllib.request
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ import yaml
 from counting_door import CountingDoor
 
 from fakes.played_fleet import PlayedFleet
-from modelcache_kube import MODEL_CACHES, NODES, Change, KubeClient, KubeError
+from modelcache_kube import CACHE_NODES, MODEL_CACHES, NODES, Change, KubeClient, KubeError
 from modelcache_testbed import LocalCluster, nodes
 from modelcache_testbed.audit import AuditEvent
 from modelcache_testbed.bucket import Bucket
@@ -96,10 +97,14 @@ def counting_door(cluster: LocalCluster, folder: Path) -> Iterator[tuple[Countin
 
 
 class LabelWatch:
-    """Our labels on nodes as they come and go. A flap is one that comes back after it went."""
+    """Our labels on nodes as they come and go.
 
-    def __init__(self) -> None:
+    A flap is one that comes back after it went, or that goes though its agent vouches for it.
+    """
+
+    def __init__(self, vouched: Callable[[str], frozenset[str]] = lambda _node: frozenset()) -> None:
         self.flaps = 0
+        self._vouched = vouched
         self._here: dict[str, frozenset[str]] = {}
         self._gone: set[tuple[str, str]] = set()
 
@@ -114,17 +119,21 @@ class LabelWatch:
         """One look at a node."""
         keys = frozenset(key for key in labels if key.startswith(PREFIX))
         before = self._here.get(node, frozenset())
-        self.flaps += sum((node, key) in self._gone for key in keys - before)
-        self._gone |= {(node, key) for key in before - keys}
+        taken = (before - keys) & self._vouched(node)
+        self.flaps += len(taken) + sum((node, key) in self._gone for key in keys - before)
+        # One that was taken off is counted once, and not once more when it is put back.
+        self._gone |= {(node, key) for key in before - keys - taken}
+        self._gone -= {(node, key) for key in keys - before}
         self._here[node] = keys
 
     def on(self, node: str) -> frozenset[str]:
         """Our labels there now."""
         return self._here.get(node, frozenset())
 
-    def forgive(self) -> None:
-        """What has gone until now went with reason, and may come back."""
-        self._gone.clear()
+    def forgive(self, nodes: Iterable[str] | None = None) -> None:
+        """What has gone from these nodes, or all, went with reason, and may come back."""
+        named = None if nodes is None else frozenset(nodes)
+        self._gone = {one for one in self._gone if named is not None and one[0] not in named}
 
 
 @dataclass(frozen=True)
@@ -159,6 +168,7 @@ class Scene:
     fleet: PlayedFleet
     door: CountingDoor
     labels: LabelWatch
+    watching: asyncio.Task[None]
     spans: list[Span] = field(default_factory=list)
 
     async def measure(
@@ -183,6 +193,8 @@ class Scene:
         )
         print(f"  {span.tell()}", flush=True)
         self.spans.append(span)
+        # After the clock has stopped: it lists what is largest.
+        await self.until(self.are_labelled(), f"{name}: labels")
         return span
 
     async def until(self, is_done: Question, what: str) -> None:
@@ -190,6 +202,8 @@ class Scene:
         deadline = time.monotonic() + DEADLINE_SECONDS
         while (missing := await _ask(is_done)) is not None:
             self.fleet.assert_alive()
+            if self.watching.done():
+                raise RuntimeError("labels are not watched any more") from _end_of(self.watching)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: {missing}")
             await asyncio.sleep(0.5)
@@ -215,6 +229,42 @@ class Scene:
 
         return ask
 
+    def have_been_looked_at(self) -> Question:
+        """The operator has decided on the spec of every ModelCache as it is now."""
+
+        async def ask() -> str | None:
+            found = (await self.kube.list(MODEL_CACHES, TEAM)).items
+            old = [
+                item["metadata"]["name"]
+                for item in found
+                if item.get("status", {}).get("observedGeneration") != item["metadata"]["generation"]
+            ]
+            return f"{len(old)} ModelCaches are not looked at, first {old[:3]}" if old else None
+
+        return ask
+
+    def are_labelled(self) -> Question:
+        """Nodes whose agents live carry a label for each verified copy, and no other."""
+
+        async def ask() -> str | None:
+            labels = {
+                item["metadata"]["name"]: own_labels(item)
+                for item in (await self.kube.list(NODES)).items
+            }
+            wrong = [
+                item["metadata"]["name"]
+                for item in (await self.kube.list(CACHE_NODES)).items
+                if self._is_living(item["metadata"]["name"])
+                and labels.get(item["metadata"]["name"]) != verified_labels(item)
+            ]
+            return f"labels of {len(wrong)} nodes are wrong, first {wrong[:3]}" if wrong else None
+
+        return ask
+
+    def _is_living(self, name: str) -> bool:
+        node = self.fleet.nodes.get(name)
+        return node is not None and node.is_alive
+
     async def patch_all(self, count: int, spec: dict[str, Any]) -> None:
         """What a user does to all ModelCaches."""
         slots = asyncio.Semaphore(16)
@@ -226,6 +276,44 @@ class Scene:
                 )
 
         await asyncio.gather(*map(patch, range(count)))
+
+
+def vouched_by(fleet: PlayedFleet, name: str) -> frozenset[str]:
+    """Labels of what a living agent holds; none of a silent one."""
+    node = fleet.nodes.get(name)
+    return node.vouched if node is not None and node.is_alive else frozenset()
+
+
+def own_labels(node: dict[str, Any]) -> frozenset[str]:
+    """Our labels on a Node."""
+    labels = node["metadata"].get("labels") or {}
+    return frozenset(key for key in labels if key.startswith(PREFIX))
+
+
+def verified_labels(cache_node: dict[str, Any]) -> frozenset[str]:
+    """The labels of those entries of a CacheNode that its agent reports as verified."""
+    entries = cache_node.get("status", {}).get("entries", ())
+    verified = {entry["uid"] for entry in entries if entry["state"] == "Cached"}
+    return frozenset(
+        entry["labelKey"]
+        for entry in cache_node["spec"].get("entries", ())
+        if entry["uid"] in verified and entry.get("labelKey")
+    )
+
+
+def fetch_metrics(port: int) -> dict[str, float]:
+    """Series of the operator by name and labels; none while it does not answer."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+            lines = response.read().decode().splitlines()
+    except OSError:
+        return {}
+    rows = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, _, value in rows}
+
+
+def _end_of(task: asyncio.Task[None]) -> BaseException | None:
+    return None if task.cancelled() else task.exception()
 
 
 async def _ask(question: Question) -> str | None:

@@ -9,8 +9,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from fleet_scene import PREFIX, LabelWatch
-from soak import Sample, judge
+from fleet_scene import PREFIX, LabelWatch, verified_labels
+from soak import Sample, find_incomplete, judge, judge_work
 
 
 def run_of(*mib: float, descriptors: int = 40) -> list[Sample]:
@@ -49,3 +49,71 @@ def test_a_label_that_goes_and_comes_back_is_a_flap_and_one_that_moves_is_none()
     watch.forgive()
     watch.note("n1", [PREFIX + "a"])
     assert watch.flaps == 1
+
+
+def test_a_label_that_is_taken_off_though_its_agent_vouches_for_it_is_one_flap():
+    watch = LabelWatch({"n1": frozenset({PREFIX + "a"})}.get)
+    for keys in (["a"], [], ["a"]):
+        watch.note("n1", [PREFIX + key for key in keys])
+    assert watch.flaps == 1
+
+
+def test_what_is_forgiven_on_some_nodes_counts_on_others():
+    watch = LabelWatch()
+    for node in ("n1", "n2"):
+        watch.note(node, [PREFIX + "a"])
+        watch.note(node, [])
+    watch.forgive(["n1"])
+    for node in ("n1", "n2"):
+        watch.note(node, [PREFIX + "a"])
+    assert watch.flaps == 1
+
+
+def test_labels_are_true_of_verified_entries_alone():
+    entries = [{"uid": "a", "labelKey": "x/a"}, {"uid": "b", "labelKey": "x/b"}, {"uid": "c"}]
+    states = [{"uid": uid, "state": state} for uid, state in (("a", "Cached"), ("b", "Verifying"))]
+    node = {"spec": {"entries": entries}, "status": {"entries": [*states, {**states[0], "uid": "c"}]}}
+    assert verified_labels(node) == {"x/a"}
+    assert verified_labels({"spec": {}}) == frozenset()
+
+
+def metrics(successes, *, leads=1.0, bugs=0.0):
+    kinds = {"success": successes, "bug": bugs}
+    return {
+        "modelcache_operator_is_leader": leads,
+        **{
+            f'modelcache_operator_reconciles_total{{kind="node",result="{result}"}}': count
+            for result, count in kinds.items()
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "complaint"),
+    [
+        pytest.param(metrics(11), None, id="it works"),
+        pytest.param(metrics(10), "has looked at nothing", id="its workers hang"),
+        pytest.param(metrics(11, leads=0.0), "does not lead", id="it has lost its Lease"),
+        pytest.param(metrics(11, bugs=1.0), "bug", id="it stumbles"),
+        pytest.param({}, "does not answer", id="it is deaf"),
+    ],
+)
+def test_an_operator_that_does_nothing_does_not_pass_for_one_that_leaks_nothing(found, complaint):
+    told = judge_work(metrics(10), found)
+    assert (told is None) if complaint is None else (complaint in (told or ""))
+
+
+def test_a_soak_ends_only_when_all_that_is_wanted_is_there():
+    def cache(name, summary, generation=1, ready="True"):
+        return {
+            "metadata": {"name": name, "generation": generation},
+            "spec": {"placement": {"copies": 2}},
+            "status": {
+                "copiesSummary": summary,
+                "observedGeneration": 1,
+                "conditions": [{"type": "Ready", "status": ready}],
+            },
+        }
+
+    lacking = [cache("a", "2/2"), cache("b", "1/2"), cache("c", "2/2", 2), cache("d", "3/3")]
+    assert find_incomplete([*lacking, cache("e", "2/2", ready="False")]) == ["b", "c", "d", "e"]

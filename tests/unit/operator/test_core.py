@@ -835,7 +835,7 @@ def test_what_may_be_given_up_is_told_in_time_though_copies_come_for_hours():
 
 def test_what_may_be_given_up_is_told_at_once_when_another_lacks_room():
     stage = filling()
-    stage.world.add_version("big", size_bytes=200 * GIB)
+    stage.world.add_version("big")
     stage.world.add_cache("c2", version="big", copies=7)
     stage.settle()
     assert len(evictable(stage)) == 2
