@@ -72,9 +72,8 @@ class Memory:
 
 def _read_over_quota(world: ObservedWorld) -> set[str]:
     """The namespaces of entries that were written as beyond a quota."""
-    return {
-        ref.namespace
-        for node in world.cache_nodes()
-        for ref in node.spec.caches
-        if (entry := node.spec.find_entry(ref.stable_uid)) is not None and entry.over_quota
-    }
+    found = set[str]()
+    for node in world.cache_nodes():
+        over = {entry.uid for entry in node.spec.entries if entry.over_quota}
+        found |= {ref.namespace for ref in node.spec.caches if ref.stable_uid in over}
+    return found
