@@ -102,7 +102,9 @@ class LabelWatch:
     A flap is one that comes back after it went, or that goes though its agent vouches for it.
     """
 
-    def __init__(self, vouched: Callable[[str], frozenset[str]] = lambda _node: frozenset()) -> None:
+    def __init__(
+        self, vouched: Callable[[str], frozenset[str]] = lambda _node: frozenset()
+    ) -> None:
         self.flaps = 0
         self._vouched = vouched
         self._here: dict[str, frozenset[str]] = {}
@@ -237,7 +239,8 @@ class Scene:
             old = [
                 item["metadata"]["name"]
                 for item in found
-                if item.get("status", {}).get("observedGeneration") != item["metadata"]["generation"]
+                if item.get("status", {}).get("observedGeneration")
+                != item["metadata"]["generation"]
             ]
             return f"{len(old)} ModelCaches are not looked at, first {old[:3]}" if old else None
 

@@ -108,7 +108,8 @@ def find_incomplete(caches: Iterable[Mapping[str, Any]]) -> list[str]:
         for one in caches
         if not is_ready(one)
         or one["status"].get("observedGeneration") != one["metadata"]["generation"]
-        or one["status"].get("copiesSummary") != "{0}/{0}".format(one["spec"]["placement"]["copies"])
+        or one["status"].get("copiesSummary")
+        != "{0}/{0}".format(one["spec"]["placement"]["copies"])
     ]
 
 

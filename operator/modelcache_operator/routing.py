@@ -304,10 +304,9 @@ class Router:
         has_room = old is None or new is None or _tiers(old) != _tiers(new)
         if has_room and any(self._world.pods_on(name)):
             self._queue.add(node_key(name))
-        if _capacities(old) != _capacities(new):
-            self._look_at_wishes_for_nodes()
-        elif has_room or any(_is_evicted(after.get(uid)) for uid in moved):
-            self.look_at_unsatisfied()
+        if has_room or any(_is_evicted(after.get(uid)) for uid in moved):
+            is_new = _capacities(old) != _capacities(new)
+            (self._look_at_wishes_for_nodes if is_new else self.look_at_unsatisfied)()
 
     def _look_at_suspects(self, uids: frozenset[Uid]) -> None:
         if uids:

@@ -72,7 +72,10 @@ def test_what_is_forgiven_on_some_nodes_counts_on_others():
 def test_labels_are_true_of_verified_entries_alone():
     entries = [{"uid": "a", "labelKey": "x/a"}, {"uid": "b", "labelKey": "x/b"}, {"uid": "c"}]
     states = [{"uid": uid, "state": state} for uid, state in (("a", "Cached"), ("b", "Verifying"))]
-    node = {"spec": {"entries": entries}, "status": {"entries": [*states, {**states[0], "uid": "c"}]}}
+    node = {
+        "spec": {"entries": entries},
+        "status": {"entries": [*states, {**states[0], "uid": "c"}]},
+    }
     assert verified_labels(node) == {"x/a"}
     assert verified_labels({"spec": {}}) == frozenset()
 

@@ -721,7 +721,7 @@ def report(stage, name, **changes):
         {"content_digest": digest("e")},
         {"tier": None},
     ],
-    ids=lambda one: "-".join(one),
+    ids="-".join,
 )
 def test_C40_a_copy_that_is_lost_waits_for_no_other_report(stage, monkeypatch, loss):
     monkeypatch.setattr(routing, "_REPORTS_A_SECOND", 1)

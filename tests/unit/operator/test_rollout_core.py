@@ -619,4 +619,3 @@ def test_a_user_who_takes_a_canary_back_is_heard_first(stage):
         stage.wish("m1", canary, weight)
         assert (cache_key(C1) in queue.urgent) is is_back
         assert (everywhere <= queue.urgent) is is_back
-

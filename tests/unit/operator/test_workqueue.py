@@ -246,7 +246,7 @@ async def test_patient_keys_let_others_go_first_but_not_for_ever():
 
 
 async def test_patient_keys_that_are_due_take_turns_with_the_others():
-    """Hundreds of nodes are to be written: a ModelCache's look waits for one of them, not for all."""
+    """Hundreds of nodes are to be written: a ModelCache waits for one of them, not for all."""
     handler = Handler()
     patient = {node_key(NodeName(f"p{number}")) for number in range(100)}
     queue = WorkQueue(Told(), uniform=lambda *_: 1.0, is_patient=patient.__contains__)
