@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,9 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from fleet_scene import PREFIX, LabelWatch, verified_labels
 from soak import Sample, find_incomplete, judge, judge_work
+
+from fakes.played_fleet import PlayedFleet, PlayedNode
+from modelcache_kube import NODES
 
 
 def run_of(*mib: float, descriptors: int = 40) -> list[Sample]:
@@ -120,3 +124,42 @@ def test_a_soak_ends_only_when_all_that_is_wanted_is_there():
 
     lacking = [cache("a", "2/2"), cache("b", "1/2"), cache("c", "2/2", 2), cache("d", "3/3")]
     assert find_incomplete([*lacking, cache("e", "2/2", ready="False")]) == ["b", "c", "d", "e"]
+
+
+class Objects:
+    """One Node and its CacheNode, in place of an API server."""
+
+    def __init__(self) -> None:
+        self.labels: dict[str, str] = {}
+        self.applied = 0
+
+    def node(self):
+        return {"metadata": {"name": "n1", "labels": dict(self.labels)}}
+
+    async def get(self, _resource, _name):
+        return self.node()
+
+    async def list(self, _resource):
+        return SimpleNamespace(items=[self.node()])
+
+    async def apply(self, resource, item, **_options):
+        if resource is NODES:
+            self.applied += 1
+            self.labels = item["metadata"]["labels"]
+
+
+async def test_a_stand_in_puts_back_what_somebody_took_off_its_node():
+    """One that trusted its memory would hide that the operator wrongly took a label off."""
+    objects = Objects()
+    fleet = PlayedFleet(objects)
+    node = fleet.nodes["n1"] = PlayedNode("n1", "uid-n1", record="uid-cn")
+    node.spec = {"entries": [{"uid": "v1", "contentDigest": "d", "labelKey": PREFIX + "a"}]}
+    await fleet._act(node)
+    assert node.vouched == objects.labels.keys() == {PREFIX + "a"}
+    await fleet._look_at_labels()
+    await fleet._act(node)
+    assert objects.applied == 1
+    objects.labels = {}
+    await fleet._look_at_labels()
+    await fleet._act(node)
+    assert objects.labels.keys() == {PREFIX + "a"}
