@@ -341,10 +341,11 @@ class Router:
             assignment = assignments.of(key)
             if assignment is None or not assignment.versions & moved:
                 continue
-            is_urgent, seconds = bool(assignment.versions & lost), _REPORT_SECONDS
-            if not is_urgent and assignment.canary is None and self._is_ready(key):
+            is_lost, has_canary = bool(assignment.versions & lost), assignment.canary is not None
+            seconds = _REPORT_SECONDS
+            if not is_lost and not has_canary and self._is_ready(key):
                 seconds = self._settling_seconds(len(assignment.nodes))
-            self._queue.add(cache_key(key), after_seconds=seconds, is_urgent=is_urgent)
+            self._queue.add(cache_key(key), after_seconds=seconds, is_urgent=is_lost and has_canary)
 
     def _settling_seconds(self, copies: int) -> float:
         """How long reports about one of so many copies may wait for others."""
