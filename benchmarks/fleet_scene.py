@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import os
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -149,6 +150,8 @@ class Span:
     bytes_out: int
     peak_mib: float
     flaps: int
+    operator_cpu: float
+    harness_cpu: float
 
     def tell(self) -> str:
         """One line."""
@@ -156,7 +159,8 @@ class Span:
         return (
             f"{self.name}: {self.seconds:.1f} s; {verbs or 'no request'}; "
             f"{self.bytes_in / 2**20:.1f} MiB in, {self.bytes_out / 2**20:.1f} MiB out; "
-            f"peak {self.peak_mib:.0f} MiB; {self.flaps} labels flapped"
+            f"peak {self.peak_mib:.0f} MiB; {self.flaps} labels flapped; CPU: "
+            f"operator {self.operator_cpu:.1f} s, stand-ins and door {self.harness_cpu:.1f} s"
         )
 
 
@@ -179,6 +183,7 @@ class Scene:
         """Do it, wait until it is done, and say what that took of all replicas."""
         position, flaps = self.cluster.audit.position(), self.labels.flaps
         bytes_in, bytes_out = self.door.served, self.door.asked
+        cpu, own_cpu = self._cpu(), time.process_time()
         began = time.monotonic()
         await act()
         await self.until(is_done, name)
@@ -192,6 +197,9 @@ class Scene:
             bytes_out=self.door.asked - bytes_out,
             peak_mib=max(map(peak_mib, self.operators()), default=0.0),
             flaps=self.labels.flaps - flaps,
+            # A process that began within the phase has taken nothing before.
+            operator_cpu=sum(now - cpu.get(pid, 0.0) for pid, now in self._cpu().items()),
+            harness_cpu=time.process_time() - own_cpu,
         )
         print(f"  {span.tell()}", flush=True)
         self.spans.append(span)
@@ -209,6 +217,10 @@ class Scene:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: {missing}")
             await asyncio.sleep(0.5)
+
+    def _cpu(self) -> dict[int, float]:
+        pids = [one.identity.pid for one in self.operators() if one.identity is not None]
+        return {pid: read_cpu_seconds(pid) for pid in pids}
 
     def operators(self) -> list[Program]:
         """The replicas that live."""
@@ -352,6 +364,15 @@ def read_status(program: Program, row: str) -> float:
     except FileNotFoundError:
         return 0.0
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{row}:")), 0.0)
+
+
+def read_cpu_seconds(pid: int) -> float:
+    """What a process has taken of the cores, user and system; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def count_descriptors(program: Program) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from fleet_scene import PREFIX, LabelWatch, verified_labels
+from fleet_scene import PREFIX, LabelWatch, read_cpu_seconds, verified_labels
 from soak import Sample, find_incomplete, judge, judge_work
 
 from fakes.played_fleet import PlayedFleet, PlayedNode
@@ -163,3 +164,9 @@ async def test_a_stand_in_puts_back_what_somebody_took_off_its_node():
     await fleet._look_at_labels()
     await fleet._act(node)
     assert objects.labels.keys() == {PREFIX + "a"}
+
+
+def test_what_a_process_takes_of_the_cores_is_read_as_it_knows_it_itself():
+    own = sum(os.times()[:2])
+    assert own - 0.1 <= read_cpu_seconds(os.getpid()) <= sum(os.times()[:2]) + 0.1
+    assert read_cpu_seconds(2**30) == 0
