@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -31,8 +30,10 @@ from fleet_scene import (
     but_renewals,
     by_operator,
     counting_door,
+    fetch_metrics,
     peak_mib,
     pool_of,
+    vouched_by,
 )
 from local_system import local_system
 
@@ -74,9 +75,9 @@ async def _measure(cluster: LocalCluster, store: Seaweed, system: System, folder
             PlayedFleet(kube, renew_seconds=RENEW_SECONDS) as fleet,
         ):
             await fleet.add(*names)
-            labels = LabelWatch()
+            labels = LabelWatch(lambda name: vouched_by(fleet, name))
             watching = asyncio.create_task(labels.run(kube))
-            scene = Scene(cluster, system, kube, fleet, door, labels)
+            scene = Scene(cluster, system, kube, fleet, door, labels, watching)
             try:
                 await _go_through(scene, names, kubeconfig)
                 idle = await _count_idle(scene)
@@ -104,11 +105,11 @@ async def _go_through(scene: Scene, names: list[str], kubeconfig: Path) -> None:
 
     looked = _all_of(_has_looked(scene), complete)
     await scene.measure("cold start", partial(asyncio.to_thread, start_again), looked)
-    await scene.measure(
-        "rolling restart", partial(_restart_agents, scene, names), _all_of(_quiet(scene), complete)
-    )
+    # Each of these two ends in a change that every ModelCache is to have heard of.
+    heard = _all_of(scene.have_been_looked_at(), complete)
+    await scene.measure("rolling restart", partial(_restart_agents, scene, names), heard)
     await _lose_nodes(scene, names[:LOST], complete)
-    await scene.measure("API server away", partial(_take_away, scene), complete)
+    await scene.measure("API server away", partial(_take_away, scene), heard)
     await _kill_the_leader(scene, start)
     everywhere = scene.have_copies(CACHES, _pool_size)
     placement = {"placement": {"copies": "All"}}
@@ -116,7 +117,7 @@ async def _go_through(scene: Scene, names: list[str], kubeconfig: Path) -> None:
 
 
 async def _restart_agents(scene: Scene, names: list[str]) -> None:
-    """Wave by wave, as a DaemonSet with a new image; each agent tells its new version."""
+    """Wave by wave, as a DaemonSet with a new image; each agent tells everything anew."""
     for first in range(0, len(names), WAVE):
         wave = names[first : first + WAVE]
         for name in wave:
@@ -124,7 +125,8 @@ async def _restart_agents(scene: Scene, names: list[str]) -> None:
         await asyncio.sleep(1.0)
         for name in wave:
             scene.fleet.nodes[name].version = "played-2"
-            await scene.fleet.revive(name)
+            await scene.fleet.restart(name)
+    await scene.patch_all(CACHES, {"placement": {"minReady": 2}})
 
 
 async def _lose_nodes(scene: Scene, lost: list[str], complete: Question) -> None:
@@ -138,10 +140,9 @@ async def _lose_nodes(scene: Scene, lost: list[str], complete: Question) -> None
 
     gone = _all_of(_are_unlabelled(scene, lost), complete)
     await scene.measure(f"{len(lost)} nodes lost", lose, gone)
-    scene.labels.forgive()
+    # The operator has taken their labels off.
+    scene.labels.forgive(lost)
     for name in lost:
-        # The operator has taken the labels off: a real agent reads its Node before it labels.
-        scene.fleet.nodes[name].labels = set()
         await scene.fleet.revive(name)
     await scene.until(_all_of(_quiet(scene), complete), "the lost nodes are back")
     # Copies that took the place of theirs have gone, and may come where they were.
@@ -153,6 +154,7 @@ async def _take_away(scene: Scene) -> None:
     await asyncio.sleep(AWAY_SECONDS)
     await asyncio.to_thread(scene.cluster.start, "kube-apiserver")
     await scene.until(_answers(scene), "the API server answers")
+    await scene.patch_all(CACHES, {"placement": {"minReady": 1}})
 
 
 async def _kill_the_leader(scene: Scene, start: Callable[..., Program]) -> None:
@@ -187,7 +189,8 @@ async def _count_idle(scene: Scene) -> tuple[float, int]:
 def _summarise(scene: Scene, idle: tuple[float, int]) -> Figure:
     rate, writes = idle
     peak = max(*map(peak_mib, scene.operators()), *(span.peak_mib for span in scene.spans))
-    flaps = sum(span.flaps for span in scene.spans)
+    # Between the spans too.
+    flaps = scene.labels.flaps
     notes = (
         f"{NODES} nodes, {CACHES} ModelCaches x {COPIES}, then All of {POOLS} pools; idle: "
         f"{rate:.2f} requests/s (aim {AIM_REQUESTS_PER_SECOND:.0f}), {writes} writes (aim 0); "
@@ -205,7 +208,7 @@ def _own_seconds(span: Span) -> float:
     waits = {
         f"{LOST} nodes lost": LOST_AFTER_SECONDS,
         "API server away": AWAY_SECONDS,
-        "rolling restart": QUIET_SECONDS + -(-NODES // WAVE),
+        "rolling restart": float(-(-NODES // WAVE)),
     }
     return max(0.1, span.seconds - waits.get(span.name, 0.0))
 
@@ -231,7 +234,7 @@ def _has_looked(scene: Scene) -> Question:
     """The first replica leads, has looked at each object, and has nothing left to do."""
 
     async def ask() -> str | None:
-        found = await asyncio.to_thread(_fetch_metrics, scene.system.operator_http_port)
+        found = await asyncio.to_thread(fetch_metrics, scene.system.operator_http_port)
         looks = sum(value for name, value in found.items() if name.startswith(_RECONCILES))
         if not found.get("modelcache_operator_is_leader"):
             return "the operator does not lead"
@@ -240,17 +243,6 @@ def _has_looked(scene: Scene) -> Question:
         return f"{left:.0f} objects are not looked at" if left > 0 else None
 
     return ask
-
-
-def _fetch_metrics(port: int) -> dict[str, float]:
-    """Series of the operator by name and labels; none while it does not answer."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
-            lines = response.read().decode().splitlines()
-    except OSError:
-        return {}
-    rows = (line.rpartition(" ") for line in lines if not line.startswith("#"))
-    return {name: float(value) for name, _, value in rows}
 
 
 def _quiet(scene: Scene) -> Question:

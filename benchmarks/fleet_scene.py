@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import os
 import time
+import urllib.request
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,7 +23,7 @@ import yaml
 from counting_door import CountingDoor
 
 from fakes.played_fleet import PlayedFleet
-from modelcache_kube import MODEL_CACHES, NODES, Change, KubeClient, KubeError
+from modelcache_kube import CACHE_NODES, MODEL_CACHES, NODES, Change, KubeClient, KubeError
 from modelcache_testbed import LocalCluster, nodes
 from modelcache_testbed.audit import AuditEvent
 from modelcache_testbed.bucket import Bucket
@@ -96,10 +98,16 @@ def counting_door(cluster: LocalCluster, folder: Path) -> Iterator[tuple[Countin
 
 
 class LabelWatch:
-    """Our labels on nodes as they come and go. A flap is one that comes back after it went."""
+    """Our labels on nodes as they come and go.
 
-    def __init__(self) -> None:
+    A flap is one that comes back after it went, or that goes though its agent vouches for it.
+    """
+
+    def __init__(
+        self, vouched: Callable[[str], frozenset[str]] = lambda _node: frozenset()
+    ) -> None:
         self.flaps = 0
+        self._vouched = vouched
         self._here: dict[str, frozenset[str]] = {}
         self._gone: set[tuple[str, str]] = set()
 
@@ -114,17 +122,21 @@ class LabelWatch:
         """One look at a node."""
         keys = frozenset(key for key in labels if key.startswith(PREFIX))
         before = self._here.get(node, frozenset())
-        self.flaps += sum((node, key) in self._gone for key in keys - before)
-        self._gone |= {(node, key) for key in before - keys}
+        taken = (before - keys) & self._vouched(node)
+        self.flaps += len(taken) + sum((node, key) in self._gone for key in keys - before)
+        # One that was taken off is counted once, and not once more when it is put back.
+        self._gone |= {(node, key) for key in before - keys - taken}
+        self._gone -= {(node, key) for key in keys - before}
         self._here[node] = keys
 
     def on(self, node: str) -> frozenset[str]:
         """Our labels there now."""
         return self._here.get(node, frozenset())
 
-    def forgive(self) -> None:
-        """What has gone until now went with reason, and may come back."""
-        self._gone.clear()
+    def forgive(self, nodes: Iterable[str] | None = None) -> None:
+        """What has gone from these nodes, or all, went with reason, and may come back."""
+        named = None if nodes is None else frozenset(nodes)
+        self._gone = {one for one in self._gone if named is not None and one[0] not in named}
 
 
 @dataclass(frozen=True)
@@ -138,6 +150,8 @@ class Span:
     bytes_out: int
     peak_mib: float
     flaps: int
+    operator_cpu: float
+    harness_cpu: float
 
     def tell(self) -> str:
         """One line."""
@@ -145,7 +159,8 @@ class Span:
         return (
             f"{self.name}: {self.seconds:.1f} s; {verbs or 'no request'}; "
             f"{self.bytes_in / 2**20:.1f} MiB in, {self.bytes_out / 2**20:.1f} MiB out; "
-            f"peak {self.peak_mib:.0f} MiB; {self.flaps} labels flapped"
+            f"peak {self.peak_mib:.0f} MiB; {self.flaps} labels flapped; CPU: "
+            f"operator {self.operator_cpu:.1f} s, stand-ins and door {self.harness_cpu:.1f} s"
         )
 
 
@@ -159,6 +174,7 @@ class Scene:
     fleet: PlayedFleet
     door: CountingDoor
     labels: LabelWatch
+    watching: asyncio.Task[None]
     spans: list[Span] = field(default_factory=list)
 
     async def measure(
@@ -167,6 +183,7 @@ class Scene:
         """Do it, wait until it is done, and say what that took of all replicas."""
         position, flaps = self.cluster.audit.position(), self.labels.flaps
         bytes_in, bytes_out = self.door.served, self.door.asked
+        cpu, own_cpu = self._cpu(), time.process_time()
         began = time.monotonic()
         await act()
         await self.until(is_done, name)
@@ -180,9 +197,14 @@ class Scene:
             bytes_out=self.door.asked - bytes_out,
             peak_mib=max(map(peak_mib, self.operators()), default=0.0),
             flaps=self.labels.flaps - flaps,
+            # A process that began within the phase has taken nothing before.
+            operator_cpu=sum(now - cpu.get(pid, 0.0) for pid, now in self._cpu().items()),
+            harness_cpu=time.process_time() - own_cpu,
         )
         print(f"  {span.tell()}", flush=True)
         self.spans.append(span)
+        # After the clock has stopped: it lists what is largest.
+        await self.until(self.are_labelled(), f"{name}: labels")
         return span
 
     async def until(self, is_done: Question, what: str) -> None:
@@ -190,9 +212,15 @@ class Scene:
         deadline = time.monotonic() + DEADLINE_SECONDS
         while (missing := await _ask(is_done)) is not None:
             self.fleet.assert_alive()
+            if self.watching.done():
+                raise RuntimeError("labels are not watched any more") from _end_of(self.watching)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: {missing}")
             await asyncio.sleep(0.5)
+
+    def _cpu(self) -> dict[int, float]:
+        pids = [one.identity.pid for one in self.operators() if one.identity is not None]
+        return {pid: read_cpu_seconds(pid) for pid in pids}
 
     def operators(self) -> list[Program]:
         """The replicas that live."""
@@ -215,6 +243,43 @@ class Scene:
 
         return ask
 
+    def have_been_looked_at(self) -> Question:
+        """The operator has decided on the spec of every ModelCache as it is now."""
+
+        async def ask() -> str | None:
+            found = (await self.kube.list(MODEL_CACHES, TEAM)).items
+            old = [
+                item["metadata"]["name"]
+                for item in found
+                if item.get("status", {}).get("observedGeneration")
+                != item["metadata"]["generation"]
+            ]
+            return f"{len(old)} ModelCaches are not looked at, first {old[:3]}" if old else None
+
+        return ask
+
+    def are_labelled(self) -> Question:
+        """Nodes whose agents live carry a label for each verified copy, and no other."""
+
+        async def ask() -> str | None:
+            labels = {
+                item["metadata"]["name"]: own_labels(item)
+                for item in (await self.kube.list(NODES)).items
+            }
+            wrong = [
+                item["metadata"]["name"]
+                for item in (await self.kube.list(CACHE_NODES)).items
+                if self._is_living(item["metadata"]["name"])
+                and labels.get(item["metadata"]["name"]) != verified_labels(item)
+            ]
+            return f"labels of {len(wrong)} nodes are wrong, first {wrong[:3]}" if wrong else None
+
+        return ask
+
+    def _is_living(self, name: str) -> bool:
+        node = self.fleet.nodes.get(name)
+        return node is not None and node.is_alive
+
     async def patch_all(self, count: int, spec: dict[str, Any]) -> None:
         """What a user does to all ModelCaches."""
         slots = asyncio.Semaphore(16)
@@ -226,6 +291,44 @@ class Scene:
                 )
 
         await asyncio.gather(*map(patch, range(count)))
+
+
+def vouched_by(fleet: PlayedFleet, name: str) -> frozenset[str]:
+    """Labels of what a living agent holds; none of a silent one."""
+    node = fleet.nodes.get(name)
+    return node.vouched if node is not None and node.is_alive else frozenset()
+
+
+def own_labels(node: dict[str, Any]) -> frozenset[str]:
+    """Our labels on a Node."""
+    labels = node["metadata"].get("labels") or {}
+    return frozenset(key for key in labels if key.startswith(PREFIX))
+
+
+def verified_labels(cache_node: dict[str, Any]) -> frozenset[str]:
+    """The labels of those entries of a CacheNode that its agent reports as verified."""
+    entries = cache_node.get("status", {}).get("entries", ())
+    verified = {entry["uid"] for entry in entries if entry["state"] == "Cached"}
+    return frozenset(
+        entry["labelKey"]
+        for entry in cache_node["spec"].get("entries", ())
+        if entry["uid"] in verified and entry.get("labelKey")
+    )
+
+
+def fetch_metrics(port: int) -> dict[str, float]:
+    """Series of the operator by name and labels; none while it does not answer."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+            lines = response.read().decode().splitlines()
+    except OSError:
+        return {}
+    rows = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, _, value in rows}
+
+
+def _end_of(task: asyncio.Task[None]) -> BaseException | None:
+    return None if task.cancelled() else task.exception()
 
 
 async def _ask(question: Question) -> str | None:
@@ -261,6 +364,15 @@ def read_status(program: Program, row: str) -> float:
     except FileNotFoundError:
         return 0.0
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{row}:")), 0.0)
+
+
+def read_cpu_seconds(pid: int) -> float:
+    """What a process has taken of the cores, user and system; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def count_descriptors(program: Program) -> int:

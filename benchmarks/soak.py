@@ -2,7 +2,8 @@
 
 Real agents as processes on a few nodes with real bytes, stand-ins without bytes on many more. By a
 seed ModelCaches and versions are made, changed and deleted, and agents of stand-ins fall silent and
-come back. The operator and the real agents run through; what they take is read once a minute.
+come back. The operator and the real agents run through; what they take is read once a minute, and
+that the operator works. In the end all that is wanted by then must be there.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 
 from figure import scaled
-from fleet_scene import count_descriptors, read_status
+from fleet_scene import count_descriptors, fetch_metrics, read_status
 from local_system import local_system
 
 from fakes.played_fleet import PlayedFleet
 from fakes.world import API, World
-from modelcache_kube import ConnectConfig, connect
+from modelcache_kube import MODEL_CACHES, MODEL_VERSIONS, ConnectConfig, connect
 from modelcache_testbed.system import (
     AGENT_ACCOUNT,
     NAMESPACE,
@@ -48,6 +50,8 @@ WARM_UP = 0.25
 # What stand-ins say of a content is not what real bytes are: no version is on both.
 _BYTES, _PLAYED = "bytes", "played"
 _KINDS = (_BYTES, _PLAYED, _PLAYED)
+# After the churn, until all that is wanted is there.
+END_SECONDS = 300.0
 GROWTH, SLACK_MIB, SLACK_DESCRIPTORS = 1.1, 16.0, 8
 
 
@@ -71,6 +75,48 @@ def judge(name: str, samples: Sequence[Sample]) -> str | None:
     if opened[1] > opened[0] + SLACK_DESCRIPTORS:
         return f"{name} had {opened[0]:.0f} descriptors open, and then {opened[1]:.0f}"
     return None
+
+
+def judge_work(before: Mapping[str, float], found: Mapping[str, float]) -> str | None:
+    """Why the operator does not work, or None: its metrics after a while of churn.
+
+    One that hangs takes no more memory than before.
+    """
+    if not found:
+        return "the operator does not answer"
+    if found.get("modelcache_operator_is_leader") != 1:
+        return "the operator does not lead"
+    if bugs := _count(found, "bug"):
+        return f"the operator has met a bug {bugs:.0f} times: see its log"
+    if _count(found, "success") <= _count(before, "success"):
+        return "the operator has looked at nothing"
+    return None
+
+
+def _count(metrics: Mapping[str, float], result: str) -> float:
+    return sum(
+        value
+        for name, value in metrics.items()
+        if name.startswith("modelcache_operator_reconciles_total") and f'result="{result}"' in name
+    )
+
+
+def find_incomplete(caches: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The names of those ModelCaches that are not Ready with as many copies as they want."""
+    return [
+        one["metadata"]["name"]
+        for one in caches
+        if not is_ready(one)
+        or one["status"].get("observedGeneration") != one["metadata"]["generation"]
+        or one["status"].get("copiesSummary")
+        != "{0}/{0}".format(one["spec"]["placement"]["copies"])
+    ]
+
+
+def is_ready(item: Mapping[str, Any]) -> bool:
+    """True if its condition Ready is."""
+    conditions = item.get("status", {}).get("conditions", ())
+    return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
 
 
 def _median_mib(samples: Sequence[Sample]) -> float:
@@ -126,6 +172,24 @@ class Churn:
                 path = f"{API}/namespaces/{self.team}/{kind}/{name}"
                 await asyncio.to_thread(self.world.cluster.api.delete, path)
 
+    async def end(self) -> None:
+        """Nobody is silent any more, and all that is wanted comes to be."""
+        while self.silent:
+            await self._revive()
+        deadline = time.monotonic() + END_SECONDS
+        while missing := await self._find_missing():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"after the churn there is still lacking: {missing[:5]}")
+            await asyncio.sleep(2)
+
+    async def _find_missing(self) -> list[str]:
+        kube = self.fleet.kube
+        versions = (await kube.list(MODEL_VERSIONS, self.team)).items
+        caches = (await kube.list(MODEL_CACHES, self.team)).items
+        names = {one["metadata"]["name"] for one in caches}
+        unready = [one["metadata"]["name"] for one in versions if not is_ready(one)]
+        return [*find_incomplete(caches), *unready, *sorted(names ^ self.caches.keys())]
+
     async def _silence(self) -> None:
         """At most a tenth of the stand-ins are silent at once."""
         living = sorted(name for name, node in self.fleet.nodes.items() if node.is_alive)
@@ -135,9 +199,7 @@ class Churn:
 
     async def _revive(self) -> None:
         if self.silent:
-            name = self.silent.pop(0)
-            self.fleet.nodes[name].labels = set()
-            await self.fleet.revive(name)
+            await self.fleet.revive(self.silent.pop(0))
 
 
 def main() -> int:
@@ -176,6 +238,7 @@ async def _soak(world: World, team: str, names: list[str]) -> dict[str, list[Sam
         churn = Churn(world, team, fleet, random.Random(SEED))
         end = time.monotonic() + MINUTES * 60
         sampled = minted = time.monotonic()
+        told_before = await _ask_operator(world.system)
         done: Counter[str] = Counter()
         while time.monotonic() < end:
             done[await churn.act()] += 1
@@ -187,13 +250,21 @@ async def _soak(world: World, team: str, names: list[str]) -> dict[str, list[Sam
             if now - sampled > min(SAMPLE_SECONDS, MINUTES * 60 / 20):
                 fleet.assert_alive()
                 _take_samples(programs, taken)
-                sampled = now
+                told_now = await _ask_operator(world.system)
+                if complaint := judge_work(told_before, told_now):
+                    raise SystemExit(complaint)
+                told_before, sampled = told_now, now
+        await churn.end()
         told = ", ".join(f"{count} {what}" for what, count in sorted(done.items()))
         print(f"{told}; {len(fleet.downloads)} copies were begun by stand-ins", flush=True)
     _take_samples(programs, taken)
     if ended := [name for name, one in programs.items() if one.identity != born[name]]:
         raise SystemExit(f"ended by themselves: {', '.join(ended)}")
     return taken
+
+
+async def _ask_operator(system: System) -> dict[str, float]:
+    return await asyncio.to_thread(fetch_metrics, system.operator_http_port)
 
 
 def _take_samples(programs: dict[str, Program], taken: dict[str, list[Sample]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -48,18 +48,44 @@ class RetryDelays:
 
 @dataclass(slots=True)
 class _Waiting:
-    """Keys by state. A key is in at most one of ready and delayed; active ones may be again.
+    """Keys by state. A key is in at most one of the lanes and delayed; active ones may be again.
 
-    `patient` are those of the ready ones that let others go first, with the time since when.
+    The lanes are `urgent`, `ready` and `patient`, the last with the time since when. `hurried` are
+    those that will be urgent once they are due. `is_patients_turn` after one of the others.
     """
 
-    ready: deque[Key] = field(default_factory=deque)
-    patient: deque[tuple[Key, float]] = field(default_factory=deque)
-    ready_set: set[Key] = field(default_factory=set)
+    urgent: OrderedDict[Key, None] = field(default_factory=OrderedDict)
+    ready: OrderedDict[Key, None] = field(default_factory=OrderedDict)
+    patient: OrderedDict[Key, float] = field(default_factory=OrderedDict)
+    hurried: set[Key] = field(default_factory=set)
+    is_patients_turn: bool = True
     delayed: dict[Key, asyncio.TimerHandle] = field(default_factory=dict)
     active: set[Key] = field(default_factory=set)
     dirty: set[Key] = field(default_factory=set)
     failures: dict[Key, int] = field(default_factory=dict)
+
+    def __contains__(self, key: Key) -> bool:
+        """True if the key waits in a lane."""
+        return key in self.urgent or key in self.ready or key in self.patient
+
+    def __len__(self) -> int:
+        return len(self.urgent) + len(self.ready) + len(self.patient)
+
+    def take(self, now: float) -> Key:
+        """The next key of those in the lanes, of which there is one.
+
+        Patient ones that have waited long enough take turns with the others: a thousand of them
+        would keep those waiting for as long as new ones come.
+        """
+        if self.urgent:
+            return self.urgent.popitem(last=False)[0]
+        since = next(iter(self.patient.values()), now)
+        is_due = bool(self.patient) and now - since >= _PATIENCE_SECONDS
+        if not self.ready or (is_due and self.is_patients_turn):
+            self.is_patients_turn = False
+            return self.patient.popitem(last=False)[0]
+        self.is_patients_turn = True
+        return self.ready.popitem(last=False)[0]
 
 
 class WorkQueue:
@@ -84,17 +110,22 @@ class WorkQueue:
         self._waiting = _Waiting()
         self._wake = asyncio.Event()
 
-    def add(self, key: Key, *, after_seconds: float = 0.0) -> None:
-        """Look at the key, at the latest after that time. Earlier requests stay in force."""
-        if after_seconds <= 0:
+    def add(self, key: Key, *, after_seconds: float = 0.0, is_urgent: bool = False) -> None:
+        """Look at the key, at the latest after that time. Earlier requests stay in force.
+
+        What `is_urgent` goes before all others once it is due.
+        """
+        if is_urgent:
+            self._waiting.hurried.add(key)
+        if after_seconds <= 0 or (is_urgent and key in self._waiting):
             self._make_ready(key)
-        elif key not in self._waiting.ready_set:
+        elif key not in self._waiting:
             self._delay(key, after_seconds)
 
     @property
     def depth(self) -> int:
         """Keys that are ready or being worked on."""
-        return len(self._waiting.ready_set) + len(self._waiting.active)
+        return len(self._waiting) + len(self._waiting.active)
 
     async def run(self, handler: Handler, workers: int) -> None:
         """Work for ever. On cancellation the workers stop where they are, and all is forgotten."""
@@ -118,13 +149,19 @@ class WorkQueue:
             timer.cancel()
         if key in waiting.active:
             waiting.dirty.add(key)
-        elif key not in waiting.ready_set:
-            if self._is_patient(key):
-                waiting.patient.append((key, asyncio.get_running_loop().time()))
-            else:
-                waiting.ready.append(key)
-            waiting.ready_set.add(key)
-            self._wake.set()
+            return
+        if key in waiting.hurried:
+            waiting.hurried.discard(key)
+            waiting.ready.pop(key, None)
+            waiting.patient.pop(key, None)
+            waiting.urgent[key] = None
+        elif key in waiting:
+            return
+        elif self._is_patient(key):
+            waiting.patient[key] = asyncio.get_running_loop().time()
+        else:
+            waiting.ready[key] = None
+        self._wake.set()
 
     def _delay(self, key: Key, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -136,24 +173,13 @@ class WorkQueue:
             planned.cancel()
         self._waiting.delayed[key] = loop.call_at(due, self._make_ready, key)
 
-    def _take(self) -> Key:
-        """The next key of those that are ready."""
-        waiting, now = self._waiting, asyncio.get_running_loop().time()
-        is_due = waiting.patient and now - waiting.patient[0][1] >= _PATIENCE_SECONDS
-        if is_due or not waiting.ready:
-            key, _ = waiting.patient.popleft()
-        else:
-            key = waiting.ready.popleft()
-        waiting.ready_set.discard(key)
-        return key
-
     async def _work(self, handler: Handler) -> None:
         while True:
-            while not self._waiting.ready_set:
+            while not self._waiting:
                 self._wake.clear()
                 await self._wake.wait()
             waiting = self._waiting
-            key = self._take()
+            key = waiting.take(asyncio.get_running_loop().time())
             waiting.active.add(key)
             try:
                 with about(object=str(key), trace=f"{random.getrandbits(128):032x}"):

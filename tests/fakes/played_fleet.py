@@ -48,7 +48,10 @@ class PlayedNode:
     default_verdict: tuple[str, str, str] = ("Cached", "Cached", "")
     held: dict[str, dict[str, Any]] = field(default_factory=dict)
     written: dict[str, Any] = field(default_factory=dict)
-    labels: set[str] = field(default_factory=set)
+    # None: what the Node carries is not known.
+    labels: set[str] | None = field(default_factory=set)
+    # Labels of what it holds: whoever takes one of these off is not the agent.
+    vouched: frozenset[str] = frozenset()
     spec: dict[str, Any] = field(default_factory=dict)
     # UID of the CacheNode that the spec is of: the one of a rebuilt node is another.
     record: str = ""
@@ -122,9 +125,16 @@ class PlayedFleet:
         self.nodes[name].is_alive = False
 
     async def revive(self, name: str) -> None:
+        """The agent is heard again. After a silence its labels may have been taken off."""
         self.nodes[name].is_alive = True
+        self.nodes[name].labels = None
         await self._renew(self.nodes[name])
         self._mark(name)
+
+    async def restart(self, name: str) -> None:
+        """Another process finds the same bytes, and knows nothing of what was written."""
+        self.nodes[name].written = {}
+        await self.revive(name)
 
     def forget(self, name: str) -> None:
         """The node is gone for good."""
@@ -154,6 +164,17 @@ class PlayedFleet:
             await asyncio.sleep(self._renew_seconds)
             with contextlib.suppress(KubeError):
                 await self.renew()
+                await self._look_at_labels()
+
+    async def _look_at_labels(self) -> None:
+        """As real agents: what somebody else has taken off or put on is put right, in time."""
+        for item in (await self.kube.list(NODES)).items:
+            node = self.nodes.get(item["metadata"]["name"])
+            is_right = node is None or node.labels in (None, _own_labels(item))
+            if node is not None and node.is_alive and not is_right:
+                async with node.acting:
+                    node.labels = None
+                self._mark(node.name)
 
     async def _watch(self) -> None:
         async for event in self.kube.watch(CACHE_NODES):
@@ -207,6 +228,10 @@ class PlayedFleet:
             entries[uid] = await self._report(node, entry)
             if entries[uid]["state"] == "Cached" and entry.get("labelKey"):
                 keys.add(entry["labelKey"])
+        node.vouched = frozenset(keys)
+        if node.labels is None:
+            found = await self.kube.get(NODES, node.name)
+            node.labels = _own_labels(found) if found is not None else set()
         # As a real agent: a label goes before its bytes, and comes after them.
         await self._label(node, keys & node.labels)
         node.held = entries
@@ -287,6 +312,11 @@ class PlayedFleet:
             NODES, {"metadata": metadata}, field_manager=names.MANAGER_AGENT_LABELS
         )
         node.labels = set(keys)
+
+
+def _own_labels(node: dict[str, Any]) -> set[str]:
+    labels = node["metadata"].get("labels") or {}
+    return {key for key in labels if key.startswith(names.NODE_LABEL_PREFIX)}
 
 
 async def _bounded(act: Callable[[str], Any], items: Iterable[str], at_once: int = 16) -> None:

@@ -78,6 +78,11 @@ def cache_events(cache: ModelCacheView, became: ModelCacheStatus) -> tuple[Event
     )
 
 
+def weight_in_force(status: ModelCacheStatus) -> int:
+    """Percent of the traffic that the canary takes."""
+    return status.traffic.canary if status.traffic is not None else 0
+
+
 def node_events(
     cache_node: CacheNodeView, became: Sequence[ConditionStatus]
 ) -> tuple[EventNote, ...]:
@@ -126,17 +131,26 @@ def _tell_weight(
     """One Event if the weight moved, or if something else is said of the rollout."""
     kind = Condition.ROLLOUT_PROGRESSING
     old, new = find_condition(was.conditions, kind), find_condition(became.conditions, kind)
-    if new is None or _is_passing(new):
+    if new is None:
+        return ()
+    told = (EventNote(regarding, new.status != "True", new.reason, new.message),)
+    if weight_in_force(was) != weight_in_force(became):
+        return told
+    if _is_passing(new):
         return ()
     said_before = old is not None and (old.status, old.reason) == (new.status, new.reason)
     if old is not None and said_before and not _is_passing(old) and was.traffic == became.traffic:
         return ()
-    return (EventNote(regarding, new.status != "True", new.reason, new.message),)
+    return told
 
 
 def _is_passing(said: ConditionStatus) -> bool:
-    """True while all that the canary lacks is that its source is being listed."""
-    return said.reason in _QUIET_WHILE_MOVING and f"{Reason.RESOLVING}:" in said.message.split()
+    """True while all that the canary lacks is that its source is being listed.
+
+    A version that nobody has looked at yet has that word alone, without a sentence.
+    """
+    words = {word.rstrip(":") for word in said.message.split()}
+    return said.reason in _QUIET_WHILE_MOVING and Reason.RESOLVING.value in words
 
 
 def _tell_change(

@@ -238,3 +238,38 @@ async def test_patient_keys_let_others_go_first_but_not_for_ever():
         working.cancel()
     names = [name for _, name in handler.runs]
     assert names == ["n0", "n1", "n2", "a", "n3", "n4", "n5", "a"]
+
+
+async def test_patient_keys_that_are_due_take_turns_with_the_others():
+    """Hundreds of nodes are to be written: a ModelCache waits for one of them, not for all."""
+    handler = Handler()
+    patient = {node_key(NodeName(f"p{number}")) for number in range(100)}
+    queue = WorkQueue(Told(), uniform=lambda *_: 1.0, is_patient=patient.__contains__)
+    for key in sorted(patient):
+        queue.add(key)
+    task = asyncio.create_task(queue.run(handler, 1))
+    await asyncio.sleep(9.5)
+    for number in range(3):
+        queue.add(node_key(NodeName(f"n{number}")))
+    await asyncio.sleep(7)
+    task.cancel()
+    later = [name[0] for _, name in handler.runs[10:]]
+    assert later == list("npnpnpp")
+
+
+async def test_urgent_keys_go_before_all_others_wherever_they_wait():
+    handler = Handler()
+    named = {name: node_key(NodeName(name)) for name in ("a", "b", "c", "d", "p")}
+    queue = WorkQueue(Told(), uniform=lambda *_: 1.0, is_patient=lambda key: key == named["p"])
+    for name in ("a", "p", "b", "c"):
+        queue.add(named[name])
+    queue.add(named["p"], is_urgent=True)
+    queue.add(named["c"], after_seconds=60, is_urgent=True)
+    queue.add(named["d"], after_seconds=2.5, is_urgent=True)
+    assert queue.depth == 4
+    task = asyncio.create_task(queue.run(handler, 1))
+    await asyncio.sleep(0.5)
+    queue.add(named["p"], is_urgent=True)
+    await asyncio.sleep(12)
+    task.cancel()
+    assert [name for _, name in handler.runs] == ["p", "c", "p", "d", "a", "b"]
