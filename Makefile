@@ -64,6 +64,7 @@ types: setup ## mypy --strict.
 gen: setup ## Regenerate CRDs, the chart's copies of them, and the references.
 	@$(RUN) -m modelcache_api.crdgen --write crds
 	@$(RUN) -m modelcache_api.docgen --write docs/api.md
+	@$(RUN) -m modelcache_cli.helpgen --write docs/cli.md
 	@$(RUN) -m modelcache_operator.injection_files --write charts/modelcache
 	@$(RUN) -m modelcache_chart --write .
 
@@ -71,6 +72,7 @@ gen: setup ## Regenerate CRDs, the chart's copies of them, and the references.
 gen-check: setup
 	@$(RUN) -m modelcache_api.crdgen --check crds
 	@$(RUN) -m modelcache_api.docgen --check docs/api.md
+	@$(RUN) -m modelcache_cli.helpgen --check docs/cli.md
 	@$(RUN) -m modelcache_operator.injection_files --check charts/modelcache
 	@$(RUN) -m modelcache_chart --check .
 
@@ -87,9 +89,16 @@ lock: setup ## Refresh the lock of dependencies.
 	  --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/agent-gpu.txt
 	@$(BIN)/uv pip compile --quiet requirements/build.in --constraint requirements/dev.txt --generate-hashes \
 	  --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/build.txt
+	@$(BIN)/uv pip compile --quiet requirements/docs.in --constraint requirements/dev.txt --generate-hashes \
+	  --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/docs.txt
 	@for what in engines engines-only; do \
 	  $(BIN)/uv pip compile --quiet requirements/$$what.in $$(test $$what = engines || echo --no-deps) --generate-hashes \
 	    --no-emit-index-url --no-header --universal --python-version 3.11 -o requirements/$$what.txt; done
+
+.PHONY: docs
+docs: setup ## Build the pages as a site, to dist/site; a link that leads nowhere ends it.
+	@$(BIN)/uv run --quiet --isolated --no-project --python $(RUN) --with-requirements requirements/docs.txt \
+	  zensical build --strict --clean
 
 .PHONY: images
 images: setup ## Build the images of operator and agent: with Docker, or without (as root).
@@ -150,6 +159,10 @@ fuzz-nightly: setup ## The socket: a million malformed messages, a thousand atta
 rollouts-nightly: setup binaries ## Twenty rollouts, forth and back, under kills of everything.
 	@MODELCACHE_ROLLOUT_RUNS=20 $(RUN) -m pytest -q -s e2e/test_rollout_kills.py
 
+.PHONY: fleet-nightly
+fleet-nightly: setup binaries ## C40, C44, C52, C61 among 1,000 played nodes and 200 ModelCaches.
+	@MODELCACHE_FLEET_NODES=$(or $(NODES),1000) MODELCACHE_FLEET_CACHES=$(or $(CACHES),200) $(RUN) -m pytest -q -s tests/fleet -m fleet $(if $(K),-k "$(K)")
+
 .PHONY: e2e
 e2e: setup binaries $(if $(ROOT),images) ## End-to-end: demo and kills; as root also the product on three real nodes.
 	@$(if $(ROOT),,echo "not root: the suites on real nodes are left out")
@@ -164,9 +177,19 @@ ATTACHES ?= 10000000
 nightly: setup ## What is too long for every change: ten million simulated attaches, time and memory.
 	@$(RUN) benchmarks/many_attaches.py $(ATTACHES)
 
+SOAK_MINUTES ?= 120
+export SOAK_MINUTES
+.PHONY: soak
+soak: setup binaries ## Hours of churn; fails if operator or agents grow: SOAK_MINUTES=120, SOAK_SEED=9.
+	@$(RUN) benchmarks/soak.py
+
 .PHONY: demo
 demo: setup binaries $(if $(filter nodes,$(PROFILE)),images) ## The main job on a real model; PROFILE=nodes: on three real nodes.
 	@$(RUN) -m modelcache_testbed.demo --profile $(PROFILE)
+
+.PHONY: dashboard-picture
+dashboard-picture: setup binaries ## The demo, read by a real Prometheus; its dashboard as dist/dashboard.png.
+	@$(RUN) -m modelcache_testbed.demo --picture dist/dashboard.png
 
 .PHONY: demo-down
 demo-down: setup ## End the demo and remove everything it made.
@@ -186,4 +209,4 @@ cluster-status: setup ## Say what runs.
 
 .PHONY: clean
 clean: ## Remove the virtual environment and caches of tools.
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache dist build

@@ -1,4 +1,4 @@
-"""A door before a server that passes bytes on unchanged and counts those that come back."""
+"""A door before a server that passes bytes on unchanged and counts them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _BLOCK = 256 * 1024
 
 
 class CountingDoor:
-    """`served` counts what was handed to clients, heads of answers too."""
+    """`served` counts what was handed to clients, heads of answers too, `asked` what they sent."""
 
     def __init__(self, upstream: tuple[str, int]) -> None:
-        self.served = 0
+        self.served = self.asked = 0
         self._upstream = upstream
         self._lock = threading.Lock()
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=512)
@@ -39,8 +39,14 @@ class CountingDoor:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(self._upstream) as server:
-            asking = threading.Thread(target=_pass_on, args=(client, server), daemon=True)
+        with (
+            contextlib.suppress(OSError),  # nobody behind the door
+            client,
+            socket.create_connection(self._upstream) as server,
+        ):
+            asking = threading.Thread(
+                target=_pass_on, args=(client, server, self._count_asked), daemon=True
+            )
             asking.start()
             _pass_on(server, client, self._count)
             asking.join()
@@ -48,6 +54,10 @@ class CountingDoor:
     def _count(self, amount: int) -> None:
         with self._lock:
             self.served += amount
+
+    def _count_asked(self, amount: int) -> None:
+        with self._lock:
+            self.asked += amount
 
 
 def _pass_on(

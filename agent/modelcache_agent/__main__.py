@@ -50,6 +50,7 @@ def _start(config: Config) -> int:
     # Users of every pod walk through the folders made here.
     os.umask(0o022)
     identity = find_identity(config.node_name, config.node_uid, config.grant_token_file)
+    set_up_logging(config.log_level, node=identity.name)
     capacity, marks, opened = _open(config, identity)
     try:
         held = tuple(opened.store.catalog)

@@ -150,6 +150,11 @@ class Actor:
         uids = tuple(sorted({origin.uid for origin in stored.origins}))
         book = self._store.decisions
         await self._thread.call(book.note_eviction, victim, uids, stored.held.size_bytes, Tier.HOST)
+        await self._count_eviction(Tier.HOST, victim)
+
+    async def _count_eviction(self, tier: Tier, victim: Victim) -> None:
+        age = await self._thread.call(self._store.age_of, victim.digest)
+        self._metrics.count_eviction(tier, victim.kind, age)
 
     def _change_card(self, action: LoadOnDevice | FreeOnDevice) -> None:
         if self._gpu is None:
@@ -178,7 +183,7 @@ class Actor:
         victim = self._victims[digest]
         stored = await self._thread.call(self._store.catalog.get, digest)
         if await self._thread.call(self._store.evict, digest, uids):
-            self._metrics.count_eviction()
+            await self._count_eviction(Tier.DISK, victim)
             _log.info("evicted version=%s %s", digest, victim)
             size_bytes = 0 if stored is None else stored.held.size_bytes
             book = self._store.decisions
@@ -201,6 +206,8 @@ class Actor:
             return
         self._metrics.count_write("labels", succeeded=True)
         memory.label_pause = Pause()
+        for seconds in memory.take_labelled(present - (memory.node_labels or frozenset()), now):
+            self._metrics.count_labelled(seconds)
         before = (memory.node_labels, memory.labels_in_memory, memory.labels_on_device)
         if before != (present, wanted.in_memory, wanted.on_device):
             _log.info(

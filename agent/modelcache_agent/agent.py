@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
 from typing import Final
 
 from modelcache_agent.actor import Actor
@@ -20,6 +22,7 @@ from modelcache_agent.adapters.system_clock import SystemClock
 from modelcache_agent.background import BackgroundTasks
 from modelcache_agent.config import EMULATED, Config
 from modelcache_agent.decide.bandwidth import Bandwidth
+from modelcache_agent.decide.measures import LoadSource
 from modelcache_agent.decide.watermarks import NO_WATERMARKS, Watermarks
 from modelcache_agent.errands import Errands
 from modelcache_agent.fetch import FetchConfig, FetchEngine, SourceGate
@@ -50,7 +53,7 @@ from modelcache_agent.volume.keeper import VolumeKeeper
 from modelcache_agent.volume.notice import noticing
 from modelcache_agent.wakeup import Wakeup
 from modelcache_api.manifest import ContentDigest
-from modelcache_api.names import VolumeState
+from modelcache_api.names import Tier, VolumeState
 from modelcache_api.volume_progress import VolumeProgress
 from modelcache_kube import ConnectConfig, KubeClient, connect
 
@@ -75,9 +78,14 @@ class Surroundings:
 
 async def run_agent(around: Surroundings, stop: asyncio.Event) -> bool:
     """Run until `stop` is set; False if a part of the agent ended by itself, which is a bug."""
+    requests: Counter[tuple[str, ...]] = Counter()
+
+    def count(verb: str, resource: str, code: int) -> None:
+        requests[verb, resource, str(code)] += 1
+
     async with (
-        connect(_connection(around.config)) as kube,
-        running(around, _make_cluster(around, kube)) as parts,
+        connect(_connection(around.config), on_request=count) as kube,
+        running(around, _make_cluster(around, kube), requests) as parts,
     ):
         stopping = asyncio.create_task(stop.wait(), name="stop")
         await asyncio.wait({stopping, *parts}, return_when=asyncio.FIRST_COMPLETED)
@@ -96,11 +104,16 @@ def find_version() -> str:
 
 @asynccontextmanager
 async def running(
-    around: Surroundings, cluster: Cluster
+    around: Surroundings,
+    cluster: Cluster,
+    api_requests: Mapping[tuple[str, ...], int] = MappingProxyType({}),
 ) -> AsyncIterator[tuple[asyncio.Task[None], ...]]:
-    """The parts that must never end. On leaving, transfers stop and can be resumed later."""
+    """The parts that must never end. On leaving, transfers stop and can be resumed later.
+
+    `api_requests` are told as a metric: requests to the API server by verb, resource and code.
+    """
     async with AsyncExitStack() as stack:
-        parts = await _assemble(around, cluster, stack)
+        parts = await _assemble(around, cluster, stack, api_requests)
         status = serve_status(
             around.config.metrics_port,
             render_metrics=parts.metrics.render,
@@ -147,7 +160,12 @@ class _Parts:
         )
 
 
-async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStack) -> _Parts:
+async def _assemble(
+    around: Surroundings,
+    cluster: Cluster,
+    stack: AsyncExitStack,
+    api_requests: Mapping[tuple[str, ...], int],
+) -> _Parts:
     """All parts; what the stack holds is closed in the reverse order."""
     clock, wakeup, memory = SystemClock(), Wakeup(), Memory()
     thread, tasks = StoreThread(), BackgroundTasks()
@@ -175,6 +193,8 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
         (lambda: peers.book.answers) if peers is not None else dict,
         peers.sent.total if peers is not None else int,
         lambda: sockets.counters,
+        (lambda: peers.credentials.expires_at) if peers is not None else lambda: None,
+        lambda: api_requests,
     )
     most = around.config.max_models
     queue = GrantQueue(grants, book, clock, lambda: memory.count_fetching() < most)
@@ -197,6 +217,7 @@ async def _assemble(around: Surroundings, cluster: Cluster, stack: AsyncExitStac
             queue,
             slots,
             host.note_written if host is not None else lambda _blobs: None,
+            _note_loaded(metrics, memory, clock),
         ),
         scrubber=Scrubber(
             around.store, thread, Pacer(around.config.scrub_bandwidth), metrics, wakeup.set
@@ -328,6 +349,18 @@ def _note_demand(
             await thread.call(store.note_use, ContentDigest(progress.content_digest))
         else:
             wakeup.set()
+
+    return note
+
+
+def _note_loaded(
+    metrics: PrometheusMetrics, memory: Memory, clock: SystemClock
+) -> Callable[[ContentDigest, LoadSource, float], None]:
+    """Counts what came to the disk, and remembers since when it waits for its label."""
+
+    def note(digest: ContentDigest, source: LoadSource, seconds: float) -> None:
+        metrics.count_load(Tier.DISK, source, seconds)
+        memory.note_published(digest, clock.monotonic())
 
     return note
 

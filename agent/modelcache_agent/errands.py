@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -24,6 +25,7 @@ from modelcache_agent.tiers.errors import StoreError, describe_error
 from modelcache_agent.tiers.rehash import hash_version, settle
 from modelcache_agent.transfers import Listeners, TransferFailedError, Transfers
 from modelcache_agent.wakeup import Wakeup
+from modelcache_api.log_fields import about
 from modelcache_api.manifest import ContentDigest
 from modelcache_api.names import EntryState, Reason
 from modelcache_api.v1alpha1.cache_node import EntrySpec
@@ -71,7 +73,6 @@ class Errands:
         flight = Flight(entry.uid, entry.source_digest, entry.size_bytes)
         running = RunningFetch(entry, flight, promised_bytes, through_memory)
         self._memory.fetches[entry.uid] = running
-        _log.info("fetching uid=%s bytes=%d", entry.uid, promised_bytes)
         running.task = self._tasks.start(f"fetch-{entry.uid}", self._fetch(running))
 
     async def cancel(self, uid: str) -> None:
@@ -160,7 +161,9 @@ class Errands:
             work = self._transfers.fetch(
                 entry, namespace, listeners, through_memory=running.through_memory
             )
-            await self._guard(entry, work)
+            with about(uid=entry.uid, model=entry.name or "", trace=secrets.token_hex(16)):
+                _log.info("fetching uid=%s bytes=%d", entry.uid, running.promised_bytes)
+                await self._guard(entry, work)
         finally:
             self._memory.fetches.pop(entry.uid, None)
             self._wakeup.set()

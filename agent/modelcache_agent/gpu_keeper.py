@@ -22,6 +22,7 @@ from modelcache_agent.decide.gpu.handover import Pod
 from modelcache_agent.decide.gpu.health import NOT_LOOKED_YET, Health
 from modelcache_agent.decide.gpu.room import Key, Stay
 from modelcache_agent.decide.gpu.world import GpuSetback, GpuView, OnDevice, find_namespaces
+from modelcache_agent.decide.measures import LoadSource
 from modelcache_agent.decide.volumes import Volume, Wish
 from modelcache_agent.memory import Memory
 from modelcache_agent.ports.clock import Clock
@@ -207,6 +208,7 @@ class GpuKeeper:
             if isinstance(found, Loaded):
                 self._setbacks.pop(key, None)
                 seconds = self.clock.monotonic() - began
+                self.metrics.count_load(Tier.GPU, LoadSource.DISK, seconds)
                 _log.info(
                     "on the card version=%s bytes=%d seconds=%.3f",
                     action.digest,
@@ -228,6 +230,8 @@ class GpuKeeper:
             if freed and action.victim is not None:
                 note, uids = self.store.decisions.note_eviction, (action.key.uid,)
                 await self.thread.call(note, action.victim, uids, freed, Tier.GPU)
+                age = await self.thread.call(self.store.age_of, action.victim.digest)
+                self.metrics.count_eviction(Tier.GPU, action.victim.kind, age)
         finally:
             self._freeing.discard(action.key)
             self.wakeup.set()

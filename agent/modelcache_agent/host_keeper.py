@@ -24,6 +24,7 @@ from modelcache_agent.decide.host_pressure import (
 )
 from modelcache_agent.decide.host_world import HostSetback, HostView
 from modelcache_agent.decide.ledger import Ledger
+from modelcache_agent.decide.measures import LoadSource
 from modelcache_agent.memory import Memory
 from modelcache_agent.ports.clock import Clock
 from modelcache_agent.ports.metrics import Metrics
@@ -203,6 +204,7 @@ class HostKeeper:
         else:
             self._setbacks.pop(digest, None)
             seconds = self.clock.monotonic() - began
+            self.metrics.count_load(Tier.HOST, LoadSource.DISK, seconds)
             _log.info("locked version=%s bytes=%d seconds=%.3f", digest, size, seconds)
         finally:
             stopping.set()

@@ -247,6 +247,8 @@ class AgentLoop:
                 is_pressed=self._memory.pressure is not None,
             ),
         )
+        for attach in served.attached:
+            self._metrics.count_attach(attach)
         self._hide_at = served.look_again_at
         if served.has_freed:
             # What no volume shows any more may leave the disk.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from modelcache_agent.decide.actions import Action
 from modelcache_agent.decide.beside import find_shown_beside
+from modelcache_agent.decide.dismissal import find_dismissed
 from modelcache_agent.decide.faults import Fault, make_fault
 from modelcache_agent.decide.gpu.room import Key
 from modelcache_agent.decide.ledger import Ledger
@@ -20,6 +21,7 @@ from modelcache_agent.decide.watermarks import NO_WATERMARKS, Pressure, Watermar
 from modelcache_agent.decide.world import Flight, World
 from modelcache_agent.ports.cluster import CacheNodeView
 from modelcache_agent.tiers.disk import Survey
+from modelcache_api.limits import MAX_ENTRIES_PER_NODE
 from modelcache_api.names import EntryState
 from modelcache_api.v1alpha1.cache_node import CacheNodeStatus, EntrySpec
 
@@ -62,6 +64,8 @@ class Memory:
     busy: set[str] = field(default_factory=set)
     faults: dict[Action, Fault] = field(default_factory=dict)
     pressure: Pressure | None = None
+    published_at: dict[str, float] = field(default_factory=dict)
+    """Contents that were published and are not labelled yet, by digest; monotonic seconds."""
 
     def count_fetching(self) -> int:
         """Transfers that take a turn: those that wait for others take none."""
@@ -96,6 +100,21 @@ class Memory:
             for uid, setback in self.setbacks.items()
             if uid in now and setback.concerns(now[uid])
         }
+
+    def note_published(self, digest: str, now: float) -> None:
+        """The content waits for its label; what waits longest is forgotten when too many do."""
+        self.published_at.pop(digest, None)
+        self.published_at[digest] = now
+        if len(self.published_at) > MAX_ENTRIES_PER_NODE:
+            del self.published_at[next(iter(self.published_at))]
+
+    def take_labelled(self, keys: Iterable[str], now: float) -> list[float]:
+        """Seconds from publication to label, of the contents that these new labels name."""
+        added = frozenset(keys)
+        entries = () if self.cache_node is None else self.cache_node.spec.entries
+        digests = {entry.content_digest for entry in entries if entry.label_key in added}
+        labelled = [digest for digest in self.published_at if digest in digests]
+        return [now - self.published_at.pop(digest) for digest in labelled]
 
 
 def make_ledger(
@@ -153,7 +172,8 @@ def make_world(  # noqa: PLR0913 - what was seen, and the settings that judge it
 ) -> World:
     """All inputs of a plan, but for which contents are in use."""
     youngest = survey.seen_at - min_residency
-    entries = memory.cache_node.spec.entries if memory.cache_node is not None else ()
+    node = memory.cache_node
+    entries = node.spec.entries if node is not None else ()
     # An atomic list may name a version twice, a status may not: the first one counts.
     distinct = {entry.uid: entry for entry in reversed(entries)}
     return World(
@@ -178,4 +198,7 @@ def make_world(  # noqa: PLR0913 - what was seen, and the settings that judge it
         kept_free_bytes=marks.kept_free_bytes(survey.space),
         fresh=frozenset(held.digest for held in survey.held if held.history.arrived > youngest),
         unix_now=survey.seen_at,
+        dismissed=find_dismissed(
+            {} if node is None else node.dismissed, entries, survey.held, survey.seen_at
+        ),
     )

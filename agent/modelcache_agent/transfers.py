@@ -14,6 +14,7 @@ from pathlib import Path
 
 from modelcache_agent.adopt.handover import take_staged
 from modelcache_agent.decide.history import LoadCost
+from modelcache_agent.decide.measures import LoadSource
 from modelcache_agent.decide.possession import HeldFiles
 from modelcache_agent.decide.world import Origin
 from modelcache_agent.fetch import (
@@ -85,6 +86,10 @@ class Transfers:
     note_written: Callable[[Sequence[str]], None] = lambda _blobs: None
     """Told of blobs that were written through the page cache, once they are published."""
 
+    note_loaded: Callable[[ContentDigest, LoadSource, float], None] = lambda *_: None
+    """Told of each content that was brought here: from where, and in how many seconds since it was
+    tried first."""
+
     async def fetch(
         self,
         entry: EntrySpec,
@@ -98,6 +103,7 @@ class Transfers:
         The caller has reserved them, on the disk and, if they go `through_memory`, there too.
         """
         outcome = None
+        began = self.engine.begin_load(entry.uid, asyncio.get_running_loop().time())
         try:
             while outcome is None:
                 opened = await self._open(entry, listeners)
@@ -115,6 +121,8 @@ class Transfers:
         digest = await self._publish(entry, opened, *outcome)
         if through_memory:
             self.note_written([file.sha256 for file in outcome[0].files])
+        took = asyncio.get_running_loop().time() - began
+        self.note_loaded(digest, self.engine.take_source(entry.uid), took)
         await self._note_cost(digest, watch.measure())
 
     async def _open(self, entry: EntrySpec, listeners: Listeners) -> OpenedGrant:

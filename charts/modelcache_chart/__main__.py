@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from modelcache_chart.crd_templates import render_crd_templates
+from modelcache_chart.dashboard import render_dashboard
 from modelcache_chart.values_page import UndocumentedError, render_values_page
 
 _CHART: Final = Path("charts/modelcache")
 _CRDS: Final = _CHART / "templates" / "crds"
+_DASHBOARD: Final = _CHART / "files" / "monitoring" / "dashboard.json"
 _PAGE: Final = Path("docs/values.md")
 
 
@@ -23,7 +25,7 @@ def render(root: Path) -> dict[Path, str]:
     """Every generated file, relative to the repository's root."""
     files = {_CRDS / name: text for name, text in render_crd_templates().items()}
     values = (root / _CHART / "values.yaml").read_text(encoding="utf-8")
-    return files | {_PAGE: render_values_page(values)}
+    return files | {_PAGE: render_values_page(values), _DASHBOARD: render_dashboard()}
 
 
 def find_stale(root: Path) -> list[Path]:

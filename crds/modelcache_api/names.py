@@ -31,6 +31,9 @@ ANNOTATION_MANIFEST_DIGEST: Final = "modelcache.io/manifest-digest"
 ANNOTATION_ROTATE: Final = "modelcache.io/rotate"
 # On the authority's ConfigMap: since when exactly this bundle is published. The operator's own.
 ANNOTATION_BUNDLE_SINCE: Final = "modelcache.io/bundle-since"
+# On CacheNodes, by the UID of a ModelVersion: when somebody asked to let the node's copy go.
+# Written by people, through `kubectl modelcache evict`; read by the node's agent.
+ANNOTATION_PREFIX_EVICT: Final = "evict.modelcache.io/"
 # On the Leases that agents renew, so that the operator lists only those.
 LABEL_AGENT_LEASE: Final = "modelcache.io/agent"
 
@@ -78,6 +81,8 @@ MANAGER_OPERATOR_STATUS: Final = "modelcache-operator-status"
 MANAGER_OPERATOR_ROUTES: Final = "modelcache-operator-routes"
 MANAGER_AGENT: Final = "modelcache-agent"
 MANAGER_AGENT_LABELS: Final = "modelcache-agent-labels"
+# What people change by `kubectl modelcache`, in their own name.
+MANAGER_COMMAND_LINE: Final = "kubectl-modelcache"
 
 GRANT_AUDIENCE: Final = "modelcache-grant"
 PATH_GRANTS: Final = "/v1/grants"

@@ -75,10 +75,35 @@ class KubeClient:
             query.pop("limit", None)
             return await self._list_chunks(resource, namespace, query)
 
+    async def list_pages(
+        self,
+        resource: Resource,
+        *,
+        label_selector: str | None = None,
+        chunk_size: int = _CHUNK,
+    ) -> AsyncGenerator[tuple[Object, ...], None]:
+        """The same list chunk by chunk, for who need not hold all of it at once.
+
+        Raises:
+            Expired: it took so long that its snapshot is gone: begin anew.
+        """
+        query = _selectors(label_selector, None) | {"limit": str(chunk_size)}
+        async for page in self._pages(resource, None, query):
+            yield page.items
+
     async def _list_chunks(
         self, resource: Resource, namespace: str | None, query: Mapping[str, str]
     ) -> ObjectList:
         items: list[Object] = []
+        version = ""
+        async for page in self._pages(resource, namespace, query):
+            items.extend(page.items)
+            version = page.resource_version
+        return ObjectList(tuple(items), version)
+
+    async def _pages(
+        self, resource: Resource, namespace: str | None, query: Mapping[str, str]
+    ) -> AsyncGenerator[ObjectList, None]:
         token: str | None = None
         while True:
             page = await self._transport.request(
@@ -88,11 +113,12 @@ class KubeClient:
                 plural=resource.plural,
                 query={**query, "continue": token} if token else query,
             )
-            items.extend(page.get("items") or ())
             metadata = page.get("metadata") or {}
+            items = tuple(page.get("items") or ())
+            yield ObjectList(items, metadata.get("resourceVersion", ""))
             token = metadata.get("continue")
             if not token:
-                return ObjectList(tuple(items), metadata.get("resourceVersion", ""))
+                return
 
     async def read_from_pod(self, name: str, namespace: str, *, port: int, path: str) -> Object:
         """What a pod answers to GET on one of its ports, through the API server.
@@ -103,6 +129,37 @@ class KubeClient:
         """
         proxy = PODS.path(f"{name}:{port}", namespace, "proxy")
         return await self._transport.request("GET", proxy + path, verb="get", plural=PODS.plural)
+
+    async def read_log(
+        self,
+        name: str,
+        namespace: str,
+        *,
+        container: str,
+        tail_lines: int,
+        limit_bytes: int,
+        previous: bool = False,
+    ) -> str:
+        """The last lines that a container of a pod has written, each with its time.
+
+        Raises:
+            Forbidden: `pods/log` may not be read in the namespace.
+            Invalid: the container has not started yet, or (`previous`) was never started before.
+        """
+        query = {
+            "container": container,
+            "tailLines": str(tail_lines),
+            "limitBytes": str(limit_bytes),
+            "previous": "true" if previous else "false",
+            "timestamps": "true",
+        }
+        return await self._transport.read_text(
+            PODS.path(name, namespace, "log"), verb="get", plural=PODS.plural, query=query
+        )
+
+    async def read_version(self) -> Object:
+        """What the API server says of its own build."""
+        return await self._transport.request("GET", "/version", verb="get", plural="version")
 
     def watch(
         self,

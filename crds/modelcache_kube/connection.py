@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import kubernetes.aio.config
 from kubernetes.aio.client import ApiClient, Configuration
@@ -78,6 +80,7 @@ async def connect(
     if token_file is not None:
         token_file.refresh(configuration)
         configuration.refresh_api_key_hook = token_file.refresh
+    _spare_the_environment(configuration)
     async with ApiClient(configuration) as api:
         api.user_agent = config.user_agent
         transport = Transport(
@@ -87,6 +90,17 @@ async def connect(
             on_unauthorized=token_file.forget if token_file is not None else None,
         )
         yield KubeClient(transport)
+
+
+def _spare_the_environment(configuration: Any) -> None:
+    """Proxies of the environment are looked up once.
+
+    The client's own way reads ~/.netrc before each request, and fails where it names the server.
+    """
+    configuration.client_session_kwargs = {"trust_env": False}
+    server = urlsplit(str(configuration.host))
+    if configuration.proxy is None and not proxy_bypass(server.hostname or ""):
+        configuration.proxy = getproxies().get(server.scheme)
 
 
 async def _load(config: ConnectConfig, configuration: Any) -> TokenFile | None:

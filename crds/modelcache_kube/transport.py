@@ -59,12 +59,44 @@ class Transport:
         Raises:
             KubeError: no answer within the deadline, or a refusal.
         """
+        return _parse_object(
+            await self._ask(method, path, verb, plural, query, body, content_type, timeout_seconds)
+        )
+
+    async def read_text(
+        self,
+        path: str,
+        *,
+        verb: str,
+        plural: str,
+        query: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> str:
+        """What the API server answers to GET, whatever it is; other bytes than UTF-8 are replaced.
+
+        Raises:
+            KubeError: no answer within the deadline, or a refusal.
+        """
+        data = await self._ask("GET", path, verb, plural, query, None, JSON, timeout_seconds)
+        return data.decode(errors="replace")
+
+    async def _ask(  # noqa: PLR0913, PLR0917 - the parts of an HTTP request
+        self,
+        method: str,
+        path: str,
+        verb: str,
+        plural: str,
+        query: Mapping[str, str] | None,
+        body: object,
+        content_type: str,
+        timeout_seconds: float | None,
+    ) -> bytes:
         total = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         timeout = aiohttp.ClientTimeout(total=total, sock_connect=min(total, _CONNECT_SECONDS))
         code = 0
         try:
             response = await self._send(method, path, query, body, content_type, timeout)
-            data = await response.read()
+            data: bytes = await response.read()
             code = response.status
         except _NETWORK_ERRORS as error:
             raise _unavailable(error) from error
@@ -72,7 +104,7 @@ class Transport:
             self._count(verb, plural, code)
         if code >= HTTPStatus.BAD_REQUEST:
             raise make_error(code, data, response.headers.get("Retry-After"))
-        return _parse_object(data)
+        return data
 
     @asynccontextmanager
     async def stream(

@@ -22,8 +22,10 @@ STORY = (
     "namespaces",
     "get",
     "refusals",
+    "day_two",
     "restarts",
     "node_life",
+    "rollout",
     "uninstall",
 )
 

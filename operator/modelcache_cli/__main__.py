@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Coroutine
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Annotated
@@ -14,17 +12,29 @@ import typer
 from modelcache_api.conditions import truncate
 from modelcache_api.names import Track
 from modelcache_cli.affinity import AffinityRequest, fetch_affinity
+from modelcache_cli.bundle.commands import bundle_app
 from modelcache_cli.capacity.commands import plan_app
+from modelcache_cli.change_commands import change_app
+from modelcache_cli.checklist.commands import checklist_app
 from modelcache_cli.cluster import ClusterChoice, open_cluster
 from modelcache_cli.errors import CliError
 from modelcache_cli.inject import inject_text, open_lookup
 from modelcache_cli.new_version import fetch_new_version
-from modelcache_cli.output import Format, render
+from modelcache_cli.options import (
+    SYSTEM_NAMESPACE,
+    ContextOption,
+    KubeconfigOption,
+    NamespaceOption,
+    OutputOption,
+    ViewOption,
+    run,
+)
+from modelcache_cli.output import Format, View, render
+from modelcache_cli.overview_commands import overview_app
 from modelcache_cli.simulate_commands import simulate_app
-from modelcache_cli.verify import describe, find_problem, observe_version
+from modelcache_cli.verify import describe, find_problem, observe_version, to_document
 from modelcache_cli.why import parse_target
-from modelcache_cli.why_answer import explain
-from modelcache_kube import KubeError
+from modelcache_cli.why_answer import find_answer
 from modelcache_kube.timestamps import utc_now
 from modelcache_operator.decide.world import ObjectKey
 from modelcache_operator.injection import InjectionSettings
@@ -32,17 +42,11 @@ from modelcache_operator.injection import InjectionSettings
 _WAIT_IMAGE = f"modelcache/agent:{installed_version('modelcache')}"
 _WAIT_IMAGE_VARIABLE = "MODELCACHE_AGENT_IMAGE"
 
-NamespaceOption = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="Default: the context's namespace.")
-]
-KubeconfigOption = Annotated[
-    Path | None, typer.Option(help="Default: KUBECONFIG, then ~/.kube/config.")
-]
-ContextOption = Annotated[str | None, typer.Option(help="Context of the kubeconfig.")]
-OutputOption = Annotated[Format, typer.Option("--output", "-o", help="yaml or json.")]
+PROGRAM = "kubectl modelcache"
 
 app = typer.Typer(
-    name="kubectl modelcache",
+    name=PROGRAM,
+    add_completion=False,
     help="See and use the model cache of a Kubernetes cluster.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -50,6 +54,10 @@ app = typer.Typer(
 )
 app.add_typer(simulate_app)
 app.add_typer(plan_app)
+app.add_typer(overview_app)
+app.add_typer(change_app)
+app.add_typer(bundle_app)
+app.add_typer(checklist_app)
 
 
 @app.callback()
@@ -83,7 +91,7 @@ def affinity(
             request = AffinityRequest(chosen_namespace, name, track.value, required)
             return render(await fetch_affinity(kube, request), output)
 
-    print(_run(work()), end="")
+    print(run(work()), end="")
 
 
 @app.command()
@@ -118,7 +126,7 @@ def inject(
             print(f"note: {note}", file=sys.stderr)
         return injected.text
 
-    print(_run(work()), end="")
+    print(run(work()), end="")
 
 
 @app.command("new-version")
@@ -143,13 +151,14 @@ def new_version(
             print(f"note: {note}", file=sys.stderr)
         return render(made.document, output)
 
-    print(_run(work()), end="")
+    print(run(work()), end="")
 
 
 @app.command()
 def verify(
     name: Annotated[str, typer.Argument(help="Name of the ModelVersion.")],
     namespace: NamespaceOption = None,
+    output: ViewOption = View.TABLE,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
 ) -> None:
@@ -159,15 +168,16 @@ def verify(
     """
     choice = ClusterChoice(kubeconfig, context, namespace)
 
-    async def work() -> str:
+    async def work() -> None:
         async with open_cluster(choice) as (kube, chosen):
             seen = await observe_version(kube, ObjectKey(chosen, name), utc_now())
-        print(describe(seen), end="")
-        if problem := find_problem(seen):
+        wanted, problem = output.document_format, find_problem(seen)
+        told = describe(seen) if wanted is None else render(to_document(seen, problem), wanted)
+        print(told, end="")
+        if problem is not None:
             raise CliError(truncate(f"{seen.key}: {problem}", 1000))
-        return ""
 
-    _run(work())
+    run(work())
 
 
 @app.command()
@@ -182,7 +192,8 @@ def why(
     namespace: NamespaceOption = None,
     system_namespace: Annotated[
         str, typer.Option(help="Where the agents run; for the decisions of a node.")
-    ] = "modelcache-system",
+    ] = SYSTEM_NAMESPACE,
+    output: ViewOption = View.TABLE,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
 ) -> None:
@@ -194,9 +205,12 @@ def why(
 
     async def work() -> str:
         async with open_cluster(choice) as (kube, chosen):
-            return await explain(kube, parse_target(words, chosen), system_namespace)
+            answer = await find_answer(kube, parse_target(words, chosen), system_namespace)
+        if (wanted := output.document_format) is not None:
+            return render(answer.to_document(), wanted)
+        return answer.tell()
 
-    print(_run(work()), end="")
+    print(run(work()), end="")
 
 
 def _read(file: Path) -> str:
@@ -208,17 +222,9 @@ def _read(file: Path) -> str:
         raise CliError(f"cannot read {file}: {error}") from error
 
 
-def _run(work: Coroutine[None, None, str]) -> str:
-    try:
-        return asyncio.run(work)
-    except (CliError, KubeError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(1) from error
-
-
 def main() -> None:
     """Entry point."""
-    app(prog_name="kubectl modelcache")
+    app(prog_name=PROGRAM)
 
 
 if __name__ == "__main__":

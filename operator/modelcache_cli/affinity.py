@@ -8,6 +8,7 @@ from typing import Any
 from modelcache_api.names import Condition, Track
 from modelcache_api.v1alpha1.model_cache import ModelCache, ModelCacheStatus
 from modelcache_cli.errors import CliError
+from modelcache_cli.fleet import parse_object
 from modelcache_kube import MODEL_CACHES, KubeClient
 from modelcache_operator.desired.affinity import build_node_affinity
 
@@ -34,7 +35,7 @@ async def fetch_affinity(kube: KubeClient, request: AffinityRequest) -> dict[str
             f"there is no ModelCache {request.name!r} in namespace {request.namespace!r}; "
             "`kubectl get modelcaches --all-namespaces` lists them"
         )
-    cache = ModelCache.model_validate(found)
+    cache = parse_object(ModelCache, found)
     where = f"{request.namespace}/{request.name}"
     is_canary = request.track == Track.CANARY
     if is_canary and cache.spec.canary is None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from kubernetes.aio.config import ConfigException, list_kube_config_contexts
 
+from modelcache_api.names import API_VERSION
 from modelcache_cli.errors import CliError
-from modelcache_kube import ConnectConfig, KubeClient, connect
+from modelcache_kube import ConnectConfig, KubeClient, NotFound, connect
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ async def open_cluster(choice: ClusterChoice) -> AsyncIterator[tuple[KubeClient,
     """A client and the namespace to use.
 
     Raises:
-        CliError: there is no usable kubeconfig or context.
+        CliError: there is no usable kubeconfig or context, or the cluster has no ModelCache.
     """
     path = _find_kubeconfig(choice)
     try:
@@ -38,6 +39,13 @@ async def open_cluster(choice: ClusterChoice) -> AsyncIterator[tuple[KubeClient,
         )
         async with connect(config) as kube:
             yield kube, namespace
+    except NotFound as error:
+        if error.names_an_object:
+            raise
+        raise CliError(
+            f"this cluster does not serve {API_VERSION}: install the chart, or choose another "
+            "cluster by --context or --kubeconfig"
+        ) from error
     except ConfigException as error:
         raise CliError(f"no usable kubeconfig at {path}: {error}") from error
 

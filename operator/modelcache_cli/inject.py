@@ -12,6 +12,7 @@ import yaml
 from modelcache_api.v1alpha1.model_cache import ModelCache
 from modelcache_cli.cluster import ClusterChoice, open_cluster
 from modelcache_cli.errors import CliError
+from modelcache_cli.fleet import parse_object
 from modelcache_kube import MODEL_CACHES, KubeClient
 from modelcache_operator.decide.world import ObjectKey
 from modelcache_operator.injection import (
@@ -41,7 +42,7 @@ class Lookup:
             return None
         if key not in self._seen:
             raw = await self.kube.get(MODEL_CACHES, key.name, key.namespace)
-            found = ModelCache.model_validate(raw) if raw is not None else None
+            found = parse_object(ModelCache, raw) if raw is not None else None
             self._seen[key] = know_cache(found.status) if found is not None else None
         return self._seen[key]
 

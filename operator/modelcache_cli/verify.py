@@ -14,6 +14,7 @@ from modelcache_api.names import Condition, EntryState
 from modelcache_api.v1alpha1.base import ConditionStatus
 from modelcache_api.v1alpha1.cache_node import CacheNode, CacheNodeStatus, EntryStatus
 from modelcache_api.v1alpha1.model_version import ModelVersion, ModelVersionStatus
+from modelcache_cli.fleet import parse_object
 from modelcache_cli.new_version import fetch_version
 from modelcache_kube import CACHE_NODES, Forbidden, KubeClient
 from modelcache_operator.decide.source_check import is_pinned
@@ -73,13 +74,13 @@ async def observe_version(kube: KubeClient, key: ObjectKey, now: datetime) -> Ob
     except Forbidden:
         nodes = None
     copies = None if nodes is None else tuple(_copies(nodes, metadata["uid"]))
-    version = ModelVersion.model_validate(found)
+    version = parse_object(ModelVersion, found)
     return Observation(key, metadata.get("generation", 0), version, copies, now)
 
 
 def _copies(nodes: Sequence[Mapping[str, Any]], uid: str) -> Iterator[NodeCopy]:
     for raw in nodes:
-        node = CacheNode.model_validate(raw)
+        node = parse_object(CacheNode, raw)
         if node.spec.find_entry(uid) is None:
             continue
         status = node.status or CacheNodeStatus()
@@ -103,6 +104,25 @@ def describe(seen: Observation) -> str:
         ("Nodes", _tell_nodes(seen)),
     )
     return "".join(f"{name:<16}{truncate(text)}\n" for name, text in rows)
+
+
+def to_document(seen: Observation, problem: str | None) -> dict[str, Any]:
+    """The same for programs, with what is not right; `nodes` is null if they may not be listed."""
+    status, source = seen.status, seen.condition(Condition.SOURCE_CURRENT)
+    return {
+        "namespace": seen.key.namespace,
+        "name": seen.key.name,
+        "uri": seen.version.spec.source.uri,
+        "sourceDigest": status.source_digest,
+        "contentDigest": status.content_digest,
+        "sizeBytes": status.size_bytes,
+        "sourceState": None if source is None else source.reason,
+        "lastCheckTime": status.last_check_time and status.last_check_time.isoformat(),
+        "nodes": None
+        if seen.copies is None
+        else {copy.node: str(copy.state) for copy in seen.copies},
+        "problem": problem,
+    }
 
 
 def find_problem(seen: Observation) -> str | None:

@@ -78,18 +78,26 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How an object stands: one reason, one sentence. `cure` None: the reason's own."""
+    """How an object stands: one reason, one sentence. `cure` None: the reason's own.
+
+    `is_ready` is False where the object's Ready condition says so, or is not there yet.
+    """
 
     reason: str
     message: str
     cure: str | None = None
+    is_ready: bool = True
 
     def tell(self, target: Target) -> str:
         """The line for people."""
         said = f": {self.message}" if self.message and self.message != self.reason else ""
+        cure = self.find_cure()
+        return f"{target}: {self.reason}{said}{f'; cure: {cure}' if cure else ''}"
+
+    def find_cure(self) -> str:
+        """What to do; empty if nothing."""
         cure = find_cure(self.reason, self.message) if self.cure is None else self.cure
-        end = "" if cure == NOTHING else f"; cure: {cure}"
-        return f"{target}: {self.reason}{said}{end}"
+        return "" if cure == NOTHING else cure
 
 
 def parse_target(words: Sequence[str], namespace: str) -> Target:
@@ -129,13 +137,17 @@ def _describe_absence(target: Target) -> str:
 
 
 def judge_object(kind: TargetKind, found: Object) -> Finding:
-    """What the conditions say: the first that is not as it should be, else Ready."""
+    """What the conditions say: the first that is not as it should be, else Ready.
+
+    They say nothing of a spec that the operator has not looked at yet.
+    """
     status = found.get("status") or {}
     conditions = [ConditionStatus.model_validate(raw) for raw in status.get("conditions") or ()]
     ready = _find(conditions, Condition.READY)
-    if ready is None:
-        message = "the operator has not looked at it yet"
-        return Finding(Reason.RESOLVING, message, "check that the operator runs")
+    if ready is None or _is_outdated(kind, found):
+        what = "it" if ready is None else "the present spec"
+        message = f"the operator has not looked at {what} yet"
+        return Finding(Reason.RESOLVING, message, "check that the operator runs", is_ready=False)
     if ready.status == "True":
         for warning in _WARNINGS:
             if (told := _find(conditions, warning)) is not None and told.status == "True":
@@ -145,7 +157,16 @@ def judge_object(kind: TargetKind, found: Object) -> Finding:
                 return Finding(told.reason, told.message)
         if kind is TargetKind.NODE and ready.reason == Reason.AGENT_ALIVE:
             return judge_entries(status.get("entries") or ()) or Finding(ready.reason, "")
-    return Finding(ready.reason, ready.message)
+    return Finding(ready.reason, ready.message, is_ready=ready.status == "True")
+
+
+def _is_outdated(kind: TargetKind, found: Object) -> bool:
+    """True if the conditions are about a former spec. Of nodes the operator tells no generation."""
+    if kind is TargetKind.NODE:
+        return False
+    generation = (found.get("metadata") or {}).get("generation")
+    observed = (found.get("status") or {}).get("observedGeneration")
+    return generation is not None and bool(observed != generation)
 
 
 def judge_entries(entries: Iterable[Object]) -> Finding | None:

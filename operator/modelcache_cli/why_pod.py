@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from modelcache_api.names import GATE_PLACEMENT, LABEL_CACHE, LABEL_TRACK, Reason, Track
-from modelcache_api.v1alpha1.cache_node import CacheNode, CacheNodeStatus
+from modelcache_api.names import (
+    ANNOTATION_NOT_INJECTED,
+    CSI_DRIVER,
+    GATE_PLACEMENT,
+    LABEL_CACHE,
+    LABEL_TRACK,
+    EntryState,
+    Reason,
+    Track,
+)
 from modelcache_cli.errors import CliError
+from modelcache_cli.fleet import SeenNode, see_node
 from modelcache_cli.why import Finding, Target, TargetKind, judge_object
 from modelcache_kube import CACHE_NODES, MODEL_CACHES, KubeClient
 
 Object = Mapping[str, Any]
+# Of the kubelet, before a pod's first container is created: volumes come first, then images.
+_NOT_CREATED: Final = frozenset({"ContainerCreating", "PodInitializing"})
 
 
 async def explain_pod(kube: KubeClient, target: Target, pod: Object) -> Finding:
     """The first thing that the pod waits for.
 
     Raises:
-        CliError: it names no ModelCache.
+        CliError: it names no ModelCache, or its node is not what this release knows.
     """
     labels = pod["metadata"].get("labels") or {}
     cache = labels.get(LABEL_CACHE)
@@ -30,11 +41,33 @@ async def explain_pod(kube: KubeClient, target: Target, pod: Object) -> Finding:
     found = await kube.get(MODEL_CACHES, cache, target.namespace)
     if found is None:
         return Finding(Reason.MODEL_CACHE_NOT_FOUND, f"there is no ModelCache {cache} here")
+    if (lack := _judge_volume(pod)) is not None:
+        return lack
     if (state := _judge_scheduling(pod)) is not None:
         return state
-    node = await kube.get(CACHE_NODES, pod["spec"]["nodeName"])
-    copy = _judge_copy(node, target.namespace or "", cache, labels.get(LABEL_TRACK))
+    raw = await kube.get(CACHE_NODES, pod["spec"]["nodeName"])
+    if raw is None:
+        return Finding(Reason.NO_AGENT, "the pod's node has no agent")
+    node = see_node(raw)
+    if not node.is_alive:
+        told = node.finding
+        return Finding(told.reason, f"of node {node.name}: {told.message}", told.cure)
+    copy = _judge_copy(node, pod, target.namespace or "", labels)
     return copy or judge_object(TargetKind.CACHE, found)
+
+
+def _judge_volume(pod: Object) -> Finding | None:
+    """None if it has a volume of ours."""
+    volumes = (pod.get("spec") or {}).get("volumes") or ()
+    if any((volume.get("csi") or {}).get("driver") == CSI_DRIVER for volume in volumes):
+        return None
+    annotations = pod["metadata"].get("annotations") or {}
+    left_out = annotations.get(ANNOTATION_NOT_INJECTED)
+    return Finding(
+        "NotInjected",
+        f"it has no volume of {CSI_DRIVER}{f': left out: {left_out}' if left_out else ''}",
+        "see that `kubectl modelcache checklist` passes admission, and make the pod anew",
+    )
 
 
 def _judge_scheduling(pod: Object) -> Finding | None:
@@ -54,20 +87,36 @@ def _judge_scheduling(pod: Object) -> Finding | None:
 
 
 def _judge_copy(
-    node: Object | None, namespace: str, cache: str, track: str | None
+    node: SeenNode, pod: Object, namespace: str, labels: Mapping[str, str]
 ) -> Finding | None:
     """How the copy on the pod's node stands; None if the node is not to have one yet."""
-    if node is None:
-        return Finding(Reason.NO_AGENT, "the pod's node has no agent")
-    seen = CacheNode.model_validate(node)
-    refs = (r for r in seen.spec.caches if (r.namespace, r.name) == (namespace, cache))
+    cache, track = labels[LABEL_CACHE], labels.get(LABEL_TRACK)
+    refs = (r for r in node.spec.caches if (r.namespace, r.name) == (namespace, cache))
     ref = next(refs, None)
     uid = ref and (ref.canary_uid if track == Track.CANARY else ref.stable_uid)
     if uid is None:
         return None
-    entries = (seen.status or CacheNodeStatus()).entries
-    entry = next((entry for entry in entries if entry.uid == uid), None)
+    entry = next((entry for entry in node.status.entries if entry.uid == uid), None)
     if entry is None:
         return Finding(Reason.WAITING, "the node's agent has not taken notice of the model yet")
+    if entry.state == EntryState.CACHED and (waiting := _find_waiting(pod)):
+        return Finding(
+            waiting,
+            "its model is on its node, but no container of it is created",
+            "`kubectl describe pod` names the volume or image that fails; of a volume, see that "
+            "`kubectl modelcache checklist` passes CSI",
+        )
     message = entry.message or f"{entry.progress_percent}% of the bytes are in place"
     return Finding(entry.reason or entry.state, f"on the pod's node: {message}")
+
+
+def _find_waiting(pod: Object) -> str:
+    """What the kubelet says while it has created none of the pod's containers; else empty."""
+    status = pod.get("status") or {}
+    states = [
+        one.get("state") or {}
+        for field in ("initContainerStatuses", "containerStatuses")
+        for one in status.get(field) or ()
+    ]
+    words = {str((state.get("waiting") or {}).get("reason", "")) for state in states}
+    return min(words) if words and words <= _NOT_CREATED else ""

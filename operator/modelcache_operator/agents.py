@@ -43,6 +43,10 @@ class Agents:
         """What is believed of the node's agent."""
         return self._judged.get(node, Liveness.ABSENT)
 
+    def is_heard(self, node: NodeName) -> bool:
+        """True if copies on the node count, and its labels are its agent's."""
+        return self.liveness(node) in {Liveness.ALIVE, Liveness.SILENT}
+
     def without_node(self) -> frozenset[NodeName]:
         """Nodes that have left a Lease and are gone themselves."""
         there = self._world.unreadable.nodes

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from modelcache_api.names import EntryOrigin, Priority, Tier
-from modelcache_api.v1alpha1.cache_node import CacheRef
+from modelcache_api.v1alpha1.cache_node import CacheRef, EntrySpec
 from modelcache_operator.decide.cache_node_spec import Role
 from modelcache_operator.decide.stuck import StuckSince
 from modelcache_operator.decide.world import CacheNodeView, NodeName, ObjectKey, Uid
@@ -126,24 +126,37 @@ class Assignments:
         self._by_node.clear()
         self._by_version.clear()
         self._by_namespace.clear()
-        for cache_node in cache_nodes:
-            self.read_back(cache_node)
+        self._gather(cache_nodes)
 
     def read_back(self, cache_node: CacheNodeView) -> frozenset[ObjectKey]:
         """Add what was written for one node; returns the ModelCaches that have copies there."""
-        for ref in cache_node.spec.caches:
-            is_placed = ref.origin is EntryOrigin.PLACEMENT
-            canary = _placed_canary(cache_node, ref)
-            if not (is_placed or canary or ref.held_uids):
-                continue
-            key = ObjectKey(ref.namespace, ref.name)
-            known = self._by_cache.get(key) or Assignment(Uid(ref.stable_uid))
-            self.put(key, _read_back(known, cache_node, ref, canary))
+        self._gather((cache_node,))
         return self.on(cache_node.name)
+
+    def _gather(self, cache_nodes: Iterable[CacheNodeView]) -> None:
+        """Each ModelCache is remembered once, with what all the nodes say of it."""
+        drafts: dict[ObjectKey, _Draft] = {}
+        for cache_node in cache_nodes:
+            entries = {entry.uid: entry for entry in cache_node.spec.entries}
+            for ref in cache_node.spec.caches:
+                canary = _placed_canary(ref, entries)
+                if ref.origin is not EntryOrigin.PLACEMENT and not canary and not ref.held_uids:
+                    continue
+                key = ObjectKey(ref.namespace, ref.name)
+                if key not in drafts:
+                    known = self._by_cache.get(key) or Assignment(Uid(ref.stable_uid))
+                    drafts[key] = _Draft(known)
+                drafts[key].add(cache_node.name, ref, canary, entries)
+        for key, draft in drafts.items():
+            self.put(key, draft.freeze())
 
     def of(self, cache: ObjectKey) -> Assignment | None:
         """The assignment of one ModelCache."""
         return self._by_cache.get(cache)
+
+    def __len__(self) -> int:
+        """How many ModelCaches are placed somewhere."""
+        return len(self._by_cache)
 
     def caches(self) -> Iterable[ObjectKey]:
         """All ModelCaches that are placed somewhere."""
@@ -156,27 +169,6 @@ class Assignments:
     def on(self, node: NodeName) -> frozenset[ObjectKey]:
         """The ModelCaches that have a version on one node."""
         return frozenset(self._by_node.get(node, _NOTHING))
-
-    def tiers_on(self, node: NodeName) -> dict[Uid, Tier]:
-        """The fastest tier that any ModelCache wants each version of the node in."""
-        tiers: dict[Uid, Tier] = {}
-        for cache in self._by_node.get(node, _NOTHING):
-            placed = self._by_cache[cache]
-            tier = placed.tier_on(node)
-            for version in placed.versions_on(node):
-                before = tiers.get(version, Tier.DISK)
-                tiers[version] = max(before, tier, key=lambda one: one.speed)
-        return tiers
-
-    def priorities_on(self, node: NodeName) -> dict[Uid, Priority]:
-        """The highest priority of any ModelCache that wants each version of the node."""
-        found: dict[Uid, Priority] = {}
-        for cache in self._by_node.get(node, _NOTHING):
-            placed = self._by_cache[cache]
-            for version in placed.versions_on(node):
-                before = found.get(version, Priority.LOW)
-                found[version] = max(before, placed.priority, key=lambda one: one.rank)
-        return found
 
     def placed_on(self, node: NodeName) -> frozenset[ObjectKey]:
         """Those of them whose stable version is placed there."""
@@ -204,6 +196,8 @@ class Assignments:
             self._forget_version(cache, version)
         if old.version != new.version:
             return old.everywhere | new.everywhere
+        if _frame(old) == _frame(new):
+            return _moved(old, new)
         return frozenset(node for node, *_ in _marks(old) ^ _marks(new))
 
     def drop(self, cache: ObjectKey) -> frozenset[NodeName]:
@@ -249,55 +243,114 @@ def _marks(one: Assignment) -> set[tuple[NodeName, Tier, Priority, bool, tuple[R
     }
 
 
-def _placed_canary(cache_node: CacheNodeView, ref: CacheRef) -> Uid | None:
-    """The canary, unless it is there for a pod's sake alone."""
-    entry = cache_node.spec.find_entry(ref.canary_uid) if ref.canary_uid else None
-    return None if entry is None or entry.origin is EntryOrigin.DEMAND else Uid(entry.uid)
+def _frame(one: Assignment) -> tuple[object, ...]:
+    """All that is written for every node alike."""
+    besides = tuple(beside.version for beside in one.besides)
+    return one.tier, one.priority, one.is_pinned, one.canary is None, besides
 
 
-def _read_back(
-    known: Assignment, cache_node: CacheNodeView, ref: CacheRef, canary: Uid | None
-) -> Assignment:
-    """A leader may have died between two nodes: where they differ, one version is held beside."""
-    here = frozenset({cache_node.name})
-    given_up = {entry.uid for entry in cache_node.spec.entries if entry.evictable}
+def _moved(old: Assignment, new: Assignment) -> frozenset[NodeName]:
+    """As the difference of the marks, for the same frame: of many nodes a few have changed."""
+    moved = set[NodeName]()
+    for before, after in zip(_parts(old), _parts(new), strict=True):
+        moved |= before.nodes ^ after.nodes
+        moved |= (before.evictable & before.nodes) ^ (after.evictable & after.nodes)
+    if old.tier is not Tier.DISK:
+        moved |= (old.slower ^ new.slower) & (old.everywhere | new.everywhere)
+    return frozenset(moved)
 
-    def add(before: Beside | None, version: Uid) -> Beside:
-        was = before or Beside(version, _NOWHERE)
-        evictable = here if version in given_up else _NOWHERE
-        return Beside(version, was.nodes | here, was.evictable | evictable)
 
-    beside = {Uid(uid) for uid in ref.held_uids}
-    is_placed = ref.origin is EntryOrigin.PLACEMENT
-    if is_placed and ref.stable_uid != known.version:
-        beside.add(Uid(ref.stable_uid))
-    if canary is not None and known.canary is not None and known.canary.version != canary:
-        beside.add(canary)
-        canary = None
-    held = {one.version: one for one in known.held}
-    for uid in beside:
-        held[uid] = add(held.get(uid), uid)
-    new = replace(known, held=tuple(held[uid] for uid in sorted(held)))
-    if canary is not None:
-        new = replace(new, canary=add(known.canary, canary))
-    if is_placed:
-        evictable = here if ref.stable_uid in given_up else _NOWHERE
-        new = replace(
-            _with_tier(new, cache_node),
-            nodes=new.nodes | here,
-            evictable=new.evictable | evictable,
+def _parts(one: Assignment) -> Iterator[Beside]:
+    yield Beside(one.version, one.nodes, one.evictable)
+    yield from one.besides
+
+
+class _Copies:
+    """A version's copies while they are gathered."""
+
+    def __init__(self, known: Beside) -> None:
+        self.version = known.version
+        self.nodes, self.evictable = set(known.nodes), set(known.evictable)
+
+    def add(self, node: NodeName, *, may_be_evicted: bool) -> None:
+        """One copy more."""
+        self.nodes.add(node)
+        if may_be_evicted:
+            self.evictable.add(node)
+
+    def freeze(self) -> Beside:
+        """All of them."""
+        return Beside(self.version, frozenset(self.nodes), frozenset(self.evictable))
+
+
+class _Draft:
+    """An assignment that is read back, node by node. Each costs the same, however many there are.
+
+    A leader may have died between two nodes: where they differ, one version is held beside.
+    """
+
+    def __init__(self, known: Assignment) -> None:
+        self._known = known
+        self._stable = _Copies(Beside(known.version, known.nodes, known.evictable))
+        self._canary = _Copies(known.canary) if known.canary is not None else None
+        self._held = {one.version: _Copies(one) for one in known.held}
+        self._tier, self._slower = known.tier, set(known.slower)
+        self._priority, self._is_pinned = known.priority, known.is_pinned
+
+    def add(
+        self, node: NodeName, ref: CacheRef, canary: Uid | None, entries: Mapping[str, EntrySpec]
+    ) -> None:
+        """What was written of it for one node."""
+
+        def may_be_evicted(uid: str) -> bool:
+            return uid in entries and entries[uid].evictable
+
+        beside = {Uid(uid) for uid in ref.held_uids}
+        is_placed = ref.origin is EntryOrigin.PLACEMENT
+        if is_placed and ref.stable_uid != self._stable.version:
+            beside.add(Uid(ref.stable_uid))
+        if canary is not None and self._canary is None:
+            self._canary = _Copies(Beside(canary, _NOWHERE))
+        if canary is not None and self._canary is not None:
+            if self._canary.version == canary:
+                self._canary.add(node, may_be_evicted=may_be_evicted(canary))
+            else:
+                beside.add(canary)
+        for uid in beside:
+            copies = self._held.setdefault(uid, _Copies(Beside(uid, _NOWHERE)))
+            copies.add(node, may_be_evicted=may_be_evicted(uid))
+        if is_placed:
+            self._note_tier(node, entries.get(self._stable.version))
+            self._stable.add(node, may_be_evicted=may_be_evicted(ref.stable_uid))
+            if (entry := entries.get(ref.stable_uid)) is not None:
+                self._priority, self._is_pinned = entry.priority, entry.pinned
+
+    def _note_tier(self, node: NodeName, entry: EntrySpec | None) -> None:
+        """The tier as the entries of the nodes so far say it, and which of them are slower."""
+        told = entry.tier if entry is not None else Tier.DISK
+        if self._tier is Tier.DISK and told is not Tier.DISK:
+            self._slower = set(self._stable.nodes)
+        self._tier = max(self._tier, told, key=lambda one: one.speed)
+        if self._tier is not Tier.DISK and told is Tier.DISK:
+            self._slower.add(node)
+
+    def freeze(self) -> Assignment:
+        """The assignment as all these nodes have it."""
+        stable = self._stable.freeze()
+        return replace(
+            self._known,
+            nodes=stable.nodes,
+            evictable=stable.evictable,
+            tier=self._tier,
+            slower=_NOWHERE if self._tier is Tier.DISK else frozenset(self._slower),
+            canary=self._canary.freeze() if self._canary is not None else None,
+            held=tuple(self._held[uid].freeze() for uid in sorted(self._held)),
+            priority=self._priority,
+            is_pinned=self._is_pinned,
         )
-        if (entry := cache_node.spec.find_entry(ref.stable_uid)) is not None:
-            new = replace(new, priority=entry.priority, is_pinned=entry.pinned)
-    return new
 
 
-def _with_tier(known: Assignment, cache_node: CacheNodeView) -> Assignment:
-    """The tier as the entries of the nodes so far say it, and which of them are slower."""
-    entry = cache_node.spec.find_entry(known.version)
-    told = entry.tier if entry else Tier.DISK
-    tier = max(known.tier, told, key=lambda one: one.speed)
-    on_disk = known.nodes if known.tier is Tier.DISK else known.slower
-    if told is Tier.DISK:
-        on_disk |= {cache_node.name}
-    return replace(known, tier=tier, slower=frozenset() if tier is Tier.DISK else on_disk)
+def _placed_canary(ref: CacheRef, entries: Mapping[str, EntrySpec]) -> Uid | None:
+    """The canary, unless it is there for a pod's sake alone."""
+    entry = entries.get(ref.canary_uid) if ref.canary_uid else None
+    return None if entry is None or entry.origin is EntryOrigin.DEMAND else Uid(entry.uid)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
+from modelcache_api.names import Priority, Tier
 from modelcache_operator.agents import Agents
 from modelcache_operator.assignments import Assignments
+from modelcache_operator.decide.cache_node_spec import Role
 from modelcache_operator.decide.node_book import NodeBook, make_node_book
 from modelcache_operator.decide.placement import Books
-from modelcache_operator.decide.world import NodeName, Uid
+from modelcache_operator.decide.world import CacheNodeView, NodeName, NodeView, Uid
 from modelcache_operator.ports.world import ObservedWorld
 
 
@@ -39,49 +41,71 @@ class NodeBooks:
             if node is None:
                 self._books.pop(name, None)
                 continue
-            book = make_node_book(
-                node,
-                self._world.cache_node(name),
-                self._agents.liveness(name),
-                self._sizes(name),
-                tiers=self._assignments.tiers_on(name),
-                priorities=self._assignments.priorities_on(name),
-                caches=len(self._assignments.on(name)),
-                yielding=self._yielding(name),
-            )
-            staying = self._staying(name)
-            self._books[name] = replace(book, evictable=book.evictable - staying)
+            self._books[name] = self._make(node)
         self._stale.clear()
         return self._books
 
-    def _sizes(self, name: NodeName) -> dict[Uid, int]:
-        sizes: dict[Uid, int] = {}
-        for cache in self._assignments.on(name):
-            assignment = self._assignments.of(cache)
+    def _make(self, node: NodeView) -> NodeBook:
+        name, cache_node = node.name, self._world.cache_node(node.name)
+        promised = self._sum_up(name, cache_node)
+        book = make_node_book(
+            node,
+            cache_node,
+            self._agents.liveness(name),
+            promised.sizes,
+            tiers=promised.tiers,
+            priorities=promised.priorities,
+            caches=promised.caches,
+            yielding=frozenset(promised.yielding),
+        )
+        return replace(book, evictable=book.evictable - promised.staying)
+
+    def _sum_up(self, name: NodeName, cache_node: CacheNodeView | None) -> _Promised:
+        """In one pass: a wave of placements asks for every node again and again."""
+        found = _Promised()
+        for key in self._assignments.on(name):
+            assignment = self._assignments.of(key)
             if assignment is None:
                 continue
-            for uid in assignment.versions_on(name):
-                version = self._world.model_version(uid)
-                if version is not None:
-                    sizes[uid] = version.status.size_bytes or 0
-                else:
-                    sizes[uid] = self._written_size(name, uid)
-        return sizes
+            found.caches += 1
+            tier = assignment.tier_on(name)
+            for role, uid, is_evictable in assignment.copies_on(name):
+                if uid not in found.sizes:
+                    found.sizes[uid] = self._size(uid, cache_node)
+                found.raise_to(uid, tier, assignment.priority)
+                if not is_evictable:
+                    found.staying.add(uid)
+                elif role is Role.HELD:
+                    found.yielding.add(uid)
+        return found
 
-    def _yielding(self, name: NodeName) -> frozenset[Uid]:
-        """Held versions that are about to be told to make room."""
-        found = (self._assignments.of(cache) for cache in self._assignments.on(name))
-        held = (one for assignment in found if assignment for one in assignment.held)
-        return frozenset(one.version for one in held if name in one.evictable)
-
-    def _staying(self, name: NodeName) -> frozenset[Uid]:
-        """Versions that are about to be told to stay."""
-        found = (self._assignments.of(cache) for cache in self._assignments.on(name))
-        copies = (copy for assignment in found if assignment for copy in assignment.copies_on(name))
-        return frozenset(uid for _, uid, is_evictable in copies if not is_evictable)
-
-    def _written_size(self, name: NodeName, uid: Uid) -> int:
-        """What the node was told of a version that is gone or cannot be read."""
-        cache_node = self._world.cache_node(name)
+    def _size(self, uid: Uid, cache_node: CacheNodeView | None) -> int:
+        """Of a version that is gone or cannot be read, what the node was told."""
+        version = self._world.model_version(uid)
+        if version is not None:
+            return version.status.size_bytes or 0
         entry = cache_node.spec.find_entry(uid) if cache_node else None
         return entry.size_bytes if entry else 0
+
+
+@dataclass(slots=True)
+class _Promised:
+    """What one node is promised for: by version the highest of what any ModelCache wants.
+
+    `yielding` are held versions that are about to be told to make room, `staying` those that are
+    about to be told to stay.
+    """
+
+    caches: int = 0
+    sizes: dict[Uid, int] = field(default_factory=dict)
+    tiers: dict[Uid, Tier] = field(default_factory=dict)
+    priorities: dict[Uid, Priority] = field(default_factory=dict)
+    yielding: set[Uid] = field(default_factory=set)
+    staying: set[Uid] = field(default_factory=set)
+
+    def raise_to(self, uid: Uid, tier: Tier, priority: Priority) -> None:
+        """At least this tier and this priority."""
+        if tier.speed >= self.tiers.get(uid, Tier.DISK).speed:
+            self.tiers[uid] = tier
+        if priority.rank >= self.priorities.get(uid, Priority.LOW).rank:
+            self.priorities[uid] = priority

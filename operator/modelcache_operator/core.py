@@ -110,7 +110,7 @@ def make_core(parts: CoreParts, times: CoreTimes) -> Core:
         parts.queue.add,
     )
     gates = GateKeeper(
-        world, memory, parts.measures, clock, parts.gate_queue, on_answer=parts.queue.add
+        world, memory, parts.measures, clock, parts.gate_queue, on_answer=router.on_gate
     )
     quotas = Quotas(world, memory, parts.default_quota)
     roller = Roller(world, memory, clock, StoredTimes(clock), quotas)

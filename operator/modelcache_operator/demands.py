@@ -32,11 +32,12 @@ class Demands:
     def read_back(self, cache_node: CacheNodeView) -> frozenset[ObjectKey]:
         """Take what was written for one node; returns the ModelCaches that have come or gone."""
         demanded: dict[Want, Uid] = {}
+        entries = {entry.uid: entry for entry in cache_node.spec.entries}
         for ref in cache_node.spec.caches:
             key = ObjectKey(ref.namespace, ref.name)
             if ref.origin is EntryOrigin.DEMAND:
                 demanded[key, Track.STABLE] = Uid(ref.stable_uid)
-            canary = cache_node.spec.find_entry(ref.canary_uid) if ref.canary_uid else None
+            canary = entries.get(ref.canary_uid) if ref.canary_uid else None
             if canary is not None and canary.origin is EntryOrigin.DEMAND:
                 demanded[key, Track.CANARY] = Uid(canary.uid)
         over = {Uid(entry.uid) for entry in cache_node.spec.entries if entry.over_quota}

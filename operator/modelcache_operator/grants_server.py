@@ -19,6 +19,7 @@ from typing import Final
 from aiohttp import web
 
 from modelcache_api import names
+from modelcache_api.log_fields import TRACE_HEADER, about, learn, read_trace_header
 from modelcache_api.names import Reason
 from modelcache_api.wire import (
     CertificateRequest,
@@ -76,6 +77,8 @@ class ServerSettings:
     """Of one node, and of one namespace: its hub, or its agent, may be slow on purpose."""
     grant_seconds: float = 30.0
     proposal_seconds: float = 120.0
+    last_answers_seconds: float = 8.0
+    """For requests at work when the program is told to end: within a pod's grace of 30 s."""
 
 
 Observe = Callable[[str, int], None]
@@ -135,14 +138,19 @@ class GrantsServer:
             handler = self._handler(route.path, route.answer)
             app.router.add_route(route.method, f"{route.path}{route.rest}", handler)
         app.router.add_get(_HEALTH, self._health)
-        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=75.0)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            keepalive_timeout=75.0,
+            shutdown_timeout=self._settings.last_answers_seconds,
+        )
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=tls)
         await site.start()
         return int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
-        """Finish the requests at work and close the door; safe to repeat."""
+        """Finish the requests at work, if they are quick, and close the door; safe to repeat."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -221,6 +229,7 @@ class GrantsServer:
     async def _admit(self, request: web.Request, rate: RateLimiter) -> Caller:
         require_synced(is_synced=self._world.is_synced)
         caller = await self._authenticator.authenticate(request.headers.get("Authorization"))
+        learn(node=caller.node)
         require_pace(rate.delay(caller.node), "this node asks too often")
         return caller
 
@@ -229,10 +238,11 @@ class GrantsServer:
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
             response: web.StreamResponse
-            try:
-                response = await answer(request)
-            except Exception as error:  # noqa: BLE001 - one request's failure stays its own
-                response = _explain(path, error)
+            with about(trace=read_trace_header(request.headers.get(TRACE_HEADER))):
+                try:
+                    response = await answer(request)
+                except Exception as error:  # noqa: BLE001 - one request's failure stays its own
+                    response = _explain(path, error)
             if self._observe is not None:
                 self._observe(path, response.status)
             return response

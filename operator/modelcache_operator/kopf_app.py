@@ -25,7 +25,13 @@ from kopf._cogs.structs.bodies import BodyEssence
 from kopf._core.engines.peering import Identity
 
 from modelcache_api import names
-from modelcache_operator.adapters.parsing import Observed, ObservedKind, Raw, parse_object
+from modelcache_operator.adapters.parsing import (
+    Observed,
+    ObservedKind,
+    Raw,
+    parse_object,
+    read_version,
+)
 from modelcache_operator.adapters.watch_cache import WatchCache
 from modelcache_operator.adapters.watch_health import WatchHealth
 from modelcache_operator.adapters.watch_trace import trace_watches
@@ -41,7 +47,8 @@ _WATCHED: Final = (
     (names.GROUP, names.VERSION, ObservedKind.CACHE_NODES),
     ("", "v1", ObservedKind.NODES),
 )
-_CHUNK: Final = 500
+# As for our own lists: what the API server sends of a chunk is in memory at once.
+_CHUNK: Final = 200
 _CONNECT_SECONDS: Final = 5.0
 _REQUEST_SECONDS: Final = 60.0
 # Ended by the server after this time, so that a token that has expired is not used for ever.
@@ -51,6 +58,7 @@ _LONGEST_RESTART_SECONDS: Final = 30.0
 # A run that lasted this long had worked: the next failure is a new one.
 _WORKED_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 15.0
+Told = Callable[[], None]
 _IDENTITY: Final = Identity("modelcache-operator")
 
 
@@ -222,17 +230,25 @@ class KopfInformer:
 
     def _pass_on(self, kind: ObservedKind, change: str | None, raw: Raw) -> None:
         """Parse here, on kopf's thread; hand over to the loop that owns the watch cache."""
-        if change is not None:
-            self._hand_over(self._watches.heard, kind.value)
         metadata = raw["metadata"]
         key = ObjectKey(metadata.get("namespace", ""), metadata["name"])
         if change == "DELETED":
-            self._hand_over(self._cache.forget, kind, key, Uid(metadata["uid"]))
+            told: Told = partial(self._cache.forget, kind, key, Uid(metadata["uid"]))
+        elif self._cache.version_of(kind, key) == read_version(raw):
+            # Mostly the answer to a write of ours was here before it.
+            told = partial(self._note_repeated, kind, is_listed=change is None)
         else:
-            self._hand_over(self._observe, parse_object(kind, raw), change is None)
-        self._hand_over(self._on_event, kind.value)
+            told = partial(self._observe, parse_object(kind, raw), is_listed=change is None)
+        # Once for all of it: each time wakes the other loop.
+        self._hand_over(self._take, kind, told, change is None)
 
-    def _observe(self, seen: Observed, is_listed: bool) -> None:  # noqa: FBT001 - call_soon
+    def _take(self, kind: ObservedKind, told: Told, is_listed: bool) -> None:  # noqa: FBT001
+        if not is_listed:
+            self._watches.heard(kind.value)
+        told()
+        self._on_event(kind.value)
+
+    def _observe(self, seen: Observed, *, is_listed: bool) -> None:
         known = self._cache.version_of(seen.kind, seen.key)
         self._cache.observe(seen)
         # The first list repeats what we have listed ourselves; a later one that brings news
@@ -241,6 +257,10 @@ class KopfInformer:
             self._has_listed.add(seen.kind)
         elif seen.kind in self._has_listed and known != seen.version:
             self._on_relist()
+
+    def _note_repeated(self, kind: ObservedKind, *, is_listed: bool) -> None:
+        if not is_listed:
+            self._has_listed.add(kind)
 
     def _hand_over(self, act: Callable[..., None], *arguments: object) -> None:
         if self._home is None:
@@ -280,8 +300,8 @@ def _make_settings() -> kopf.OperatorSettings:
     settings.watching.server_timeout = _WATCH_SECONDS
     settings.watching.client_timeout = _WATCH_SECONDS + _REQUEST_SECONDS
     settings.watching.chunk_size = _CHUNK
-    # Workers of kopf only pass events on; they need not linger.
-    settings.queueing.idle_timeout = 1.0
+    # Workers of kopf only pass events on; while one lingers, it holds the object as it came.
+    settings.queueing.idle_timeout = 0.1
     settings.persistence.diffbase_storage = _NoDiffBase()
     settings.persistence.progress_storage = _NoProgress()
     return settings

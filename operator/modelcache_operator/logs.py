@@ -1,4 +1,4 @@
-"""One line per record: time, level, logger, message; control characters are quoted."""
+"""One line per record: time, level, logger, message, fields; control characters are quoted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 import time
 from collections.abc import Callable
 from typing import Final
+
+from modelcache_api.log_fields import add_fields
 
 _REPEAT_SECONDS: Final = 60.0
 _REMEMBERED_LINES: Final = 256
@@ -49,7 +51,9 @@ class _OneLine(logging.Formatter):
             record.exc_info = record.exc_text = None
         text = super().format(record)
         if record.exc_info:
-            return text
+            first, newline, rest = text.partition("\n")
+            return f"{add_fields(first)}{newline}{rest}"
+        text = add_fields(text)
         return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 

@@ -17,6 +17,8 @@ from modelcache_operator.traffic_book import TrafficBook
 class Memory:
     """`unsatisfied` are the ModelCaches for which a new node or new room would matter.
 
+    `everywhere` are those that are on all nodes, for which a new node alone would. `withheld` are
+    those with copies that nobody is told yet that they may be given up, by the time since when.
     `not_read_back` are nodes whose CacheNode could not be read when the term began. `over_quota`
     are namespaces whose nodes have been told that they use more than they are granted.
     """
@@ -26,6 +28,8 @@ class Memory:
     books: NodeBooks
     demands: Demands = field(default_factory=Demands)
     unsatisfied: set[ObjectKey] = field(default_factory=set)
+    everywhere: set[ObjectKey] = field(default_factory=set)
+    withheld: dict[ObjectKey, float] = field(default_factory=dict)
     not_read_back: set[NodeName] = field(default_factory=set)
     traffic: TrafficBook = field(default_factory=TrafficBook)
     over_quota: set[str] = field(default_factory=set)
@@ -37,6 +41,8 @@ class Memory:
         self.not_read_back = set(world.unreadable.cache_nodes)
         self.agents.reset()
         self.unsatisfied.clear()
+        self.everywhere.clear()
+        self.withheld.clear()
         self.traffic.clear()
         self.over_quota = _read_over_quota(world)
         self.books.reset()
@@ -52,6 +58,13 @@ class Memory:
         placed = self.assignments.read_back(cache_node)
         return placed | self.demands.read_back(cache_node)
 
+    def forget(self, cache: ObjectKey) -> None:
+        """The ModelCache wants nothing any more."""
+        self.unsatisfied.discard(cache)
+        self.everywhere.discard(cache)
+        self.withheld.pop(cache, None)
+        self.traffic.forget(cache)
+
     def holders(self, version: Uid) -> frozenset[NodeName]:
         """The nodes that should hold the version, for a ModelCache or for a pod."""
         return self.assignments.holders(version) | self.demands.holders(version)
@@ -59,9 +72,8 @@ class Memory:
 
 def _read_over_quota(world: ObservedWorld) -> set[str]:
     """The namespaces of entries that were written as beyond a quota."""
-    return {
-        ref.namespace
-        for node in world.cache_nodes()
-        for ref in node.spec.caches
-        if (entry := node.spec.find_entry(ref.stable_uid)) is not None and entry.over_quota
-    }
+    found = set[str]()
+    for node in world.cache_nodes():
+        over = {entry.uid for entry in node.spec.entries if entry.over_quota}
+        found |= {ref.namespace for ref in node.spec.caches if ref.stable_uid in over}
+    return found

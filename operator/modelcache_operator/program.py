@@ -44,11 +44,12 @@ from modelcache_operator.grant_authentication import Authenticator
 from modelcache_operator.grants import GrantService
 from modelcache_operator.grants_server import GrantsServer
 from modelcache_operator.health import make_health
-from modelcache_operator.keys import version_key
+from modelcache_operator.keys import Key, KeyKind, version_key
 from modelcache_operator.kopf_app import KopfInformer
 from modelcache_operator.leading import Term
 from modelcache_operator.peer_credentials import PeerCredentials
 from modelcache_operator.peering import Peering, PeeringSettings
+from modelcache_operator.placement_tally import PlacementTally
 from modelcache_operator.pod_authentication import PodAuthenticator
 from modelcache_operator.pod_door import PodDoor
 from modelcache_operator.policy_files import PolicyFiles
@@ -113,6 +114,7 @@ class _Program:
             cache, files.limits.current, is_leader=self._is_leader, clock=self._clock.monotonic
         )
         self._metrics = OperatorMetrics(cache, self._is_leader, self._slots.list_use)
+        cache.subscribe(PlacementTally(cache, self._metrics.placed).note)
         self._watches = WatchHealth(clock.monotonic, [kind.value for kind in ObservedKind])
         self._informer = KopfInformer(
             partial(read_login, config.kubeconfig),
@@ -130,7 +132,8 @@ class _Program:
             KubeKeyedData(kube), files.allow_list.current, hub_endpoint=config.hub_endpoint
         )
         self._manifests = ConfigMapManifests(kube, config.namespace)
-        self._queue = WorkQueue(self._metrics, uniform=random.uniform)
+        # A node's entries are written when those who place on it have had their turn.
+        self._queue = self._make_queue("objects", lambda key: key.kind is KeyKind.NODE)
         self._default_quota = files.default_quota
         self._term = self._make_term(self._sources, self._manifests)
         self._is_serving_grants = False
@@ -196,6 +199,7 @@ class _Program:
         plan = RotationPlan.of(config.authority_max_age_seconds, config.authority_overlap_seconds)
         now = self._clock.now
         certificate = ServingCertificate(store, config.grants_names, now=now, plan=plan)
+        self._metrics.tell_certificates(certificate.list_expiries)
         monotonic = self._clock.monotonic
         credentials = PeerCredentials(lambda: certificate.authority, life=plan.overlap, now=now)
         peering = Peering(
@@ -272,6 +276,13 @@ class _Program:
             return _NOT_CONTACTED
         return None if self._is_serving_grants else "grants are not served yet"
 
+    def _make_queue(
+        self, name: str, is_patient: Callable[[Key], bool] = lambda _key: False
+    ) -> WorkQueue:
+        queue = WorkQueue(self._metrics, uniform=random.uniform, is_patient=is_patient)
+        self._metrics.watch_queue(name, lambda: queue.depth)
+        return queue
+
     def _make_term(self, sources: Sources, manifests: Manifests) -> Term:
         config, cache, queue = self._config, self._cache, self._queue
         events = KubeEvents(self._kube, instance=config.identity, monotonic=self._clock.monotonic)
@@ -285,9 +296,9 @@ class _Program:
                 sources,
                 manifests,
                 queue,
-                WorkQueue(self._metrics, uniform=random.uniform),
-                WorkQueue(self._metrics, uniform=random.uniform),
-                WorkQueue(self._metrics, uniform=random.uniform),
+                self._make_queue("resolve"),
+                self._make_queue("recheck"),
+                self._make_queue("gate"),
                 random.uniform,
                 routes=KubeRoutes(self._kube, writer.begin_write) if config.http_routes else None,
                 measures=_make_measures(config),

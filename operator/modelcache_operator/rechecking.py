@@ -217,7 +217,7 @@ class Rechecker:
             self.uniform(0.8, 1.2),
         )
         if standing.failures:
-            _log.info("%s: %s: %s", version.key, look.reason, look.message)
+            _log.info("%s: reason=%s %s", version.key, look.reason, look.message)
         checked_at = watch.check.checked_at if watch.check else None
         answered_at, recorded_at = watch.answered_at, watch.recorded_at
         if standing.is_settled:

@@ -145,7 +145,7 @@ class Resolver:
         first = _SLOW_RETRY_SECONDS if needs_help else _FIRST_RETRY_SECONDS
         doubled = first * 2.0 ** min(failures - 1, 10) * self.uniform(0.8, 1.2)
         delay = max(min(doubled, _LONGEST_RETRY_SECONDS), error.retry_after_seconds or 0.0)
-        _log.info("%s is not resolved: %s; again in %.0f s", version.key, error.reason, delay)
+        _log.info("%s is not resolved: again in %.0f s reason=%s", version.key, delay, error.reason)
         refusal = RefusedSource(error.reason, error.message, needs_help)
         return _Attempt(version.generation, refusal, failures, self.clock.monotonic() + delay)
 

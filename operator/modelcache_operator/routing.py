@@ -8,6 +8,8 @@ from typing import Final, Protocol
 from modelcache_api.names import NODE_LABEL_PREFIX, EntryState, Track
 from modelcache_api.v1alpha1.cache_node import EntryStatus
 from modelcache_operator.changes import Changed, View
+from modelcache_operator.decide.entry_news import is_loss
+from modelcache_operator.decide.events import find_condition
 from modelcache_operator.decide.node_status import list_damaged
 from modelcache_operator.decide.world import (
     CacheNodeView,
@@ -35,6 +37,12 @@ from modelcache_operator.ports.world import ObservedWorld
 
 # Reports of many nodes about one ModelCache come in bursts: one look at it answers all of them.
 _REPORT_SECONDS: Final = 0.5
+# Those of more nodes come over a longer time, and each look costs more: these are worth one.
+_REPORTS_A_SECOND: Final = 200
+# Where all ModelCaches come to nodes at once, each look at one writes a status.
+_LOOKS_A_SECOND: Final = 50
+# However many there are, people see after that time how far they are.
+_SETTLED_SECONDS: Final = 5.0
 # A node that appears or changes may offer room to every ModelCache that lacks some.
 _ROOM_SECONDS: Final = 1.0
 _SWEEP_SECONDS: Final = 2.0
@@ -43,8 +51,8 @@ _SWEEP_SECONDS: Final = 2.0
 class Adder(Protocol):
     """The part of the work queue that routing needs."""
 
-    def add(self, key: Key, *, after_seconds: float = 0.0) -> None:
-        """Look at the key, at the latest after that time."""
+    def add(self, key: Key, *, after_seconds: float = 0.0, is_urgent: bool = False) -> None:
+        """Look at the key, at the latest after that time, and before all others if urgent."""
 
 
 class Router:
@@ -84,7 +92,7 @@ class Router:
             case ModelVersionView() as version:
                 self._version_changed(version, change)
             case ModelCacheView() as cache:
-                self._queue.add(cache_key(cache.key))
+                self._queue.add(cache_key(cache.key), is_urgent=_takes_back(change))
                 if _meaning(change.old) != _meaning(change.new):
                     self._look_at_pods_of(cache.key)
                 self._look_at_rivals(cache, change)
@@ -110,10 +118,19 @@ class Router:
             if cache.key.namespace == route.namespace and _route_name(cache) == route.name:
                 self._queue.add(route_key(cache.key))
 
-    def on_decided(self, cache: ModelCacheView) -> None:
-        """What the ModelCache wants of its HTTPRoute may be new."""
+    def on_decided(self, cache: ModelCacheView, *, is_back: bool = False) -> None:
+        """What the ModelCache wants of its HTTPRoute may be new; `is_back` if it is less."""
         if self._memory.traffic.is_route_due(cache):
-            self._queue.add(route_key(cache.key))
+            self._queue.add(route_key(cache.key), is_urgent=is_back)
+
+    def on_weight(self, names: Iterable[NodeName], *, is_back: bool) -> None:
+        """These nodes' agents are to hear of another weight; `is_back` if it is a lower one."""
+        for name in names:
+            self._queue.add(node_key(name), is_urgent=is_back)
+
+    def on_gate(self, key: Key) -> None:
+        """The query of a ModelCache's gate has been answered: traffic may have to go back."""
+        self._queue.add(key, is_urgent=True)
 
     def on_liveness(self, names: Iterable[NodeName]) -> None:
         """These nodes' agents have come, fallen silent or gone."""
@@ -123,7 +140,7 @@ class Router:
             self._queue.add(node_key(name))
             self._look_at_caches_on(name, _REPORT_SECONDS)
         if changed:
-            self.look_at_unsatisfied()
+            self._look_at_wishes_for_nodes()
 
     def on_nodes_reassigned(self, names: Iterable[NodeName], *, frees_room: bool) -> None:
         """A ModelCache has come to these nodes or left them."""
@@ -168,6 +185,16 @@ class Router:
         for key in self._in_turn(self._memory.unsatisfied):
             self._queue.add(cache_key(key), after_seconds=_ROOM_SECONDS)
 
+    def look_at_withheld(self) -> None:
+        """Somebody lacks room: what others may give up must be told."""
+        for key in self._memory.withheld:
+            self._queue.add(cache_key(key), after_seconds=_REPORT_SECONDS)
+
+    def _look_at_wishes_for_nodes(self) -> None:
+        """There may be a node for those who lack room, and for those who want every one."""
+        for key in self._in_turn(self._memory.unsatisfied | self._memory.everywhere):
+            self._queue.add(cache_key(key), after_seconds=_ROOM_SECONDS)
+
     def _in_turn(self, keys: Iterable[ObjectKey]) -> list[ObjectKey]:
         """Whom room goes to first: the higher priority, then who came first."""
 
@@ -199,7 +226,10 @@ class Router:
         is_news = _rollout_traits(old) != _rollout_traits(new)
         for pod in (old, new):
             if is_news and pod is not None and pod.track == Track.CANARY:
-                self._queue.add(cache_key(pod.cache), after_seconds=_REPORT_SECONDS)
+                is_worse = old is not None and old.is_ready and not (new and new.is_ready)
+                self._queue.add(
+                    cache_key(pod.cache), after_seconds=_REPORT_SECONDS, is_urgent=is_worse
+                )
 
     def _look_at_rivals(self, cache: ModelCacheView, change: Changed) -> None:
         """Who names the same HTTPRoute may have a say in it now."""
@@ -242,10 +272,13 @@ class Router:
         old = change.old if isinstance(change.old, NodeView) else None
         new = change.new if isinstance(change.new, NodeView) else None
         self._memory.books.invalidate((name,))
-        self._queue.add(node_key(name))
-        if _placement_traits(old) != _placement_traits(new):
+        has_news = _placement_traits(old) != _placement_traits(new)
+        # What an agent that is there labels is its own business.
+        if has_news or not self._memory.agents.is_heard(name):
+            self._queue.add(node_key(name))
+        if has_news:
             self._look_at_caches_on(name, _REPORT_SECONDS)
-            self.look_at_unsatisfied()
+            self._look_at_wishes_for_nodes()
 
     def _cache_node_changed(self, name: NodeName, change: Changed) -> None:
         old = change.old if isinstance(change.old, CacheNodeView) else None
@@ -259,7 +292,8 @@ class Router:
         self._look_at_suspects(_suspects(old) ^ _suspects(new))
         before, after = _entries(old), _entries(new)
         moved = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
-        self._look_at_caches_on(name, _REPORT_SECONDS, moved)
+        lost = {uid for uid in moved if is_loss(before.get(uid), after.get(uid))}
+        self._look_at_reported(name, moved, lost)
         for uid in moved:
             if _verified_content(before.get(uid)) != _verified_content(after.get(uid)):
                 self._look_at_version(uid)
@@ -271,7 +305,8 @@ class Router:
         if has_room and any(self._world.pods_on(name)):
             self._queue.add(node_key(name))
         if has_room or any(_is_evicted(after.get(uid)) for uid in moved):
-            self.look_at_unsatisfied()
+            is_new = _capacities(old) != _capacities(new)
+            (self._look_at_wishes_for_nodes if is_new else self.look_at_unsatisfied)()
 
     def _look_at_suspects(self, uids: frozenset[Uid]) -> None:
         if uids:
@@ -282,16 +317,49 @@ class Router:
     def _look_at_version(self, uid: Uid) -> None:
         version = self._world.model_version(uid)
         if version is not None:
-            self._queue.add(version_key(version.key), after_seconds=_REPORT_SECONDS / 2)
+            copies = max(
+                map(self._copies_of, self._world.caches_of_version(version.key)), default=0
+            )
+            is_known = version.status.content_digest is not None
+            # Once its content is known, nothing but a count of nodes moves.
+            seconds = self._settling_seconds(copies) * 2 if is_known else _REPORT_SECONDS / 2
+            self._queue.add(version_key(version.key), after_seconds=seconds)
 
-    def _look_at_caches_on(
-        self, name: NodeName, seconds: float, versions: set[Uid] | None = None
-    ) -> None:
+    def _look_at_caches_on(self, name: NodeName, seconds: float) -> None:
+        for key in self._memory.assignments.on(name):
+            self._queue.add(cache_key(key), after_seconds=seconds)
+
+    def _look_at_reported(self, name: NodeName, moved: set[Uid], lost: set[Uid]) -> None:
+        """How far copies beyond those that pods need already are may be told later.
+
+        Not so what a rollout waits for, nor that a copy is lost: traffic may have to go back.
+        """
+        if not moved:
+            return
         assignments = self._memory.assignments
         for key in assignments.on(name):
             assignment = assignments.of(key)
-            if versions is None or (assignment is not None and assignment.versions & versions):
-                self._queue.add(cache_key(key), after_seconds=seconds)
+            if assignment is None or not assignment.versions & moved:
+                continue
+            is_lost, has_canary = bool(assignment.versions & lost), assignment.canary is not None
+            seconds = _REPORT_SECONDS
+            if not is_lost and not has_canary and self._is_ready(key):
+                seconds = self._settling_seconds(len(assignment.nodes))
+            self._queue.add(cache_key(key), after_seconds=seconds, is_urgent=is_lost and has_canary)
+
+    def _settling_seconds(self, copies: int) -> float:
+        """How long reports about one of so many copies may wait for others."""
+        looks = len(self._memory.assignments) / _LOOKS_A_SECOND
+        return min(_SETTLED_SECONDS, max(_REPORT_SECONDS, copies / _REPORTS_A_SECOND, looks))
+
+    def _copies_of(self, cache: ObjectKey) -> int:
+        assignment = self._memory.assignments.of(cache)
+        return len(assignment.nodes) if assignment is not None else 0
+
+    def _is_ready(self, key: ObjectKey) -> bool:
+        cache = self._world.model_cache(key)
+        ready = find_condition(cache.status.conditions) if cache is not None else None
+        return ready is not None and ready.status == "True"
 
 
 def _traits_for_dependants(view: View | None) -> object:
@@ -313,6 +381,17 @@ def _meaning(view: View | None) -> object:
     name = None if canary is None else canary.model_version
     spec = view.spec
     return view.uid, view.is_deleted, spec.stable, name, spec.tier, spec.priority
+
+
+def _takes_back(change: Changed) -> bool:
+    """True if the user wants another stable version, or less of the canary than before."""
+    old, new = change.old, change.new
+    if not isinstance(old, ModelCacheView) or not isinstance(new, ModelCacheView):
+        return False
+    was, became = old.spec.canary, new.spec.canary
+    if was is None or became is None or was.model_version != became.model_version:
+        return was is not None or old.spec.stable != new.spec.stable
+    return became.weight < was.weight or old.spec.stable != new.spec.stable
 
 
 def _granted(view: View | None) -> object:
@@ -371,6 +450,10 @@ def _tiers(node: CacheNodeView) -> object:
         (tier.name, tier.capacity_bytes, tier.pending_release_bytes, tier.pressure is None)
         for tier in node.status.tiers
     ]
+
+
+def _capacities(node: CacheNodeView | None) -> object:
+    return node and [(tier.name, tier.capacity_bytes) for tier in node.status.tiers]
 
 
 def _verified_content(entry: EntryStatus | None) -> object:

@@ -20,6 +20,7 @@ from modelcache_operator.ports.authority import (
 )
 from modelcache_operator.tls import (
     age_of,
+    end_of,
     is_due_for_renewal,
     issue_leaf,
     load_pair,
@@ -88,6 +89,14 @@ class ServingCertificate:
             self._signer = authority.current
             self._context = self._show(self._leaf)
         return self._context
+
+    def list_expiries(self) -> dict[str, datetime]:
+        """When the `serving` certificate and the `authority` that signs end, once they are there.
+
+        Both are renewed long before.
+        """
+        found = {"serving": self._leaf, "authority": self._signer}
+        return {what: end_of(pair.certificate) for what, pair in found.items() if pair is not None}
 
     async def keep_fresh(self) -> None:
         """Check every ten minutes until cancelled; failures are logged and tried again."""

@@ -125,6 +125,11 @@ def is_due_for_renewal(certificate: bytes, now: datetime) -> bool:
     return now >= parsed.not_valid_after_utc - life / 3
 
 
+def end_of(certificate: bytes) -> datetime:
+    """When the certificate ends. Raises ValueError if it is none."""
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+
+
 def age_of(certificate: bytes, now: datetime) -> timedelta:
     """Time since the certificate began to be valid. Raises ValueError if it is none."""
     return now - x509.load_pem_x509_certificate(certificate).not_valid_before_utc

@@ -36,6 +36,8 @@ HEALTH_PATH: Final = "/healthz"
 # A pod is at most as large as etcd's request limit; a review holds it once, or twice for updates.
 _MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 _RELOAD_SECONDS: Final = 60.0
+# For reviews at work when the program is told to end: within a pod's grace of 30 s.
+_LAST_ANSWERS_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class WebhookServer:
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
         app.router.add_post(PATH, self._review)
         app.router.add_get(HEALTH_PATH, self._health)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LAST_ANSWERS_SECONDS)
         await self._runner.setup()
         await web.TCPSite(self._runner, host, port, ssl_context=tls).start()
         return int(self._runner.addresses[0][1])

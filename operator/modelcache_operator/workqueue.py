@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+import random
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from modelcache_api.log_fields import about
 from modelcache_kube import ApiUnavailable, KubeError
 from modelcache_operator.keys import Key
 from modelcache_operator.ports.telling import QueueObserver
@@ -18,6 +20,8 @@ _log = logging.getLogger(__name__)
 # A step awaits the API server and the source, which have deadlines of their own; this one catches
 # what has none.
 _STEP_SECONDS: Final = 600.0
+# Who lets others go first does so for no longer than this.
+_PATIENCE_SECONDS: Final = 3.0
 
 Handler = Callable[[Key], Awaitable["Requeue"]]
 
@@ -44,20 +48,51 @@ class RetryDelays:
 
 @dataclass(slots=True)
 class _Waiting:
-    """Keys by state. A key is in at most one of ready and delayed; active ones may be again."""
+    """Keys by state. A key is in at most one of the lanes and delayed; active ones may be again.
 
-    ready: deque[Key] = field(default_factory=deque)
-    ready_set: set[Key] = field(default_factory=set)
+    The lanes are `urgent`, `ready` and `patient`, the last with the time since when. `hurried` are
+    those that will be urgent once they are due. `is_patients_turn` after one of the others.
+    """
+
+    urgent: OrderedDict[Key, None] = field(default_factory=OrderedDict)
+    ready: OrderedDict[Key, None] = field(default_factory=OrderedDict)
+    patient: OrderedDict[Key, float] = field(default_factory=OrderedDict)
+    hurried: set[Key] = field(default_factory=set)
+    is_patients_turn: bool = True
     delayed: dict[Key, asyncio.TimerHandle] = field(default_factory=dict)
     active: set[Key] = field(default_factory=set)
     dirty: set[Key] = field(default_factory=set)
     failures: dict[Key, int] = field(default_factory=dict)
 
+    def __contains__(self, key: Key) -> bool:
+        """True if the key waits in a lane."""
+        return key in self.urgent or key in self.ready or key in self.patient
+
+    def __len__(self) -> int:
+        return len(self.urgent) + len(self.ready) + len(self.patient)
+
+    def take(self, now: float) -> Key:
+        """The next key of those in the lanes, of which there is one.
+
+        Patient ones that have waited long enough take turns with the others: a thousand of them
+        would keep those waiting for as long as new ones come.
+        """
+        if self.urgent:
+            return self.urgent.popitem(last=False)[0]
+        since = next(iter(self.patient.values()), now)
+        is_due = bool(self.patient) and now - since >= _PATIENCE_SECONDS
+        if not self.ready or (is_due and self.is_patients_turn):
+            self.is_patients_turn = False
+            return self.patient.popitem(last=False)[0]
+        self.is_patients_turn = True
+        return self.ready.popitem(last=False)[0]
+
 
 class WorkQueue:
     """Coalesces by key. All methods belong to the event loop that runs it.
 
-    Time is the loop's own, so that tests bring theirs.
+    Keys that are `is_patient` let the others go first, for a while: what many decisions come to is
+    then written once. Time is the loop's own, so that tests bring theirs.
     """
 
     def __init__(
@@ -66,24 +101,31 @@ class WorkQueue:
         *,
         uniform: Callable[[float, float], float],
         delays: RetryDelays | None = None,
+        is_patient: Callable[[Key], bool] = lambda _key: False,
     ) -> None:
         self._observer = observer
         self._uniform = uniform
         self._delays = delays or RetryDelays()
+        self._is_patient = is_patient
         self._waiting = _Waiting()
         self._wake = asyncio.Event()
 
-    def add(self, key: Key, *, after_seconds: float = 0.0) -> None:
-        """Look at the key, at the latest after that time. Earlier requests stay in force."""
-        if after_seconds <= 0:
+    def add(self, key: Key, *, after_seconds: float = 0.0, is_urgent: bool = False) -> None:
+        """Look at the key, at the latest after that time. Earlier requests stay in force.
+
+        What `is_urgent` goes before all others once it is due.
+        """
+        if is_urgent:
+            self._waiting.hurried.add(key)
+        if after_seconds <= 0 or (is_urgent and key in self._waiting):
             self._make_ready(key)
-        elif key not in self._waiting.ready_set:
+        elif key not in self._waiting:
             self._delay(key, after_seconds)
 
     @property
     def depth(self) -> int:
         """Keys that are ready or being worked on."""
-        return len(self._waiting.ready) + len(self._waiting.active)
+        return len(self._waiting) + len(self._waiting.active)
 
     async def run(self, handler: Handler, workers: int) -> None:
         """Work for ever. On cancellation the workers stop where they are, and all is forgotten."""
@@ -107,11 +149,19 @@ class WorkQueue:
             timer.cancel()
         if key in waiting.active:
             waiting.dirty.add(key)
-        elif key not in waiting.ready_set:
-            waiting.ready.append(key)
-            waiting.ready_set.add(key)
-            self._wake.set()
-            self._observer.queued(self.depth)
+            return
+        if key in waiting.hurried:
+            waiting.hurried.discard(key)
+            waiting.ready.pop(key, None)
+            waiting.patient.pop(key, None)
+            waiting.urgent[key] = None
+        elif key in waiting:
+            return
+        elif self._is_patient(key):
+            waiting.patient[key] = asyncio.get_running_loop().time()
+        else:
+            waiting.ready[key] = None
+        self._wake.set()
 
     def _delay(self, key: Key, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -125,20 +175,23 @@ class WorkQueue:
 
     async def _work(self, handler: Handler) -> None:
         while True:
-            while not self._waiting.ready:
+            while not self._waiting:
                 self._wake.clear()
                 await self._wake.wait()
             waiting = self._waiting
-            key = waiting.ready.popleft()
-            waiting.ready_set.discard(key)
+            key = waiting.take(asyncio.get_running_loop().time())
             waiting.active.add(key)
             try:
-                await self._step(handler, key)
+                with about(object=str(key), trace=f"{random.getrandbits(128):032x}"):
+                    await self._step(handler, key)
             finally:
                 waiting.active.discard(key)
                 if key in waiting.dirty:
                     waiting.dirty.discard(key)
                     self._make_ready(key)
+            # A step that finds nothing to write never waits: a thousand of them in a row would
+            # keep the renewal of the Lease, grants and health checks waiting.
+            await asyncio.sleep(0)
 
     async def _step(self, handler: Handler, key: Key) -> None:
         """One run. Nothing that it raises ends the worker; the key is tried again later."""
@@ -162,7 +215,7 @@ class WorkQueue:
             self._waiting.failures.pop(key, None)
             if requeue.after_seconds is not None:
                 self.add(key, after_seconds=max(requeue.after_seconds, 0.001))
-        self._observer.finished(key.kind, result, loop.time() - started, self.depth - 1)
+        self._observer.finished(key.kind, result, loop.time() - started)
 
     def _count_failure(self, key: Key) -> float:
         failures = self._waiting.failures.get(key, 0) + 1

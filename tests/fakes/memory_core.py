@@ -70,17 +70,34 @@ class MemoryClock:
 
 
 class KeySet:
-    """Stands in for the work queue: an ordered set. Delays are remembered, not waited for."""
+    """Stands in for the work queue: an ordered set. Delays are remembered, not waited for.
+
+    `urgent` are all that were asked for as such, for tests to see; their order is the others'.
+    """
 
     def __init__(self) -> None:
         self.keys: dict[Key, None] = {}
         self.later: dict[Key, float] = {}
+        self.urgent: set[Key] = set()
 
-    def add(self, key: Key, *, after_seconds: float = 0.0) -> None:
-        if after_seconds > 1.0:
-            self.later[key] = after_seconds
-        else:
+    def add(self, key: Key, *, after_seconds: float = 0.0, is_urgent: bool = False) -> None:
+        if is_urgent:
+            self.urgent.add(key)
+        if after_seconds <= 1.0:
+            self.later.pop(key, None)
             self.keys[key] = None
+        elif key not in self.keys:
+            self.later[key] = min(after_seconds, self.later.get(key, after_seconds))
+
+    def come_due(self) -> bool:
+        """What waits for others is looked at now, in the order of its time; True if any did.
+
+        What waits for a failure to pass stays.
+        """
+        due = {key: when for key, when in self.later.items() if when < _RETRY_SECONDS}
+        for key in sorted(due, key=due.__getitem__):
+            self.add(key)
+        return bool(due)
 
     def pop(self) -> Key:
         key = next(iter(self.keys))
@@ -199,7 +216,7 @@ class MemoryCore:
                 await self.rechecker.reconcile(self.recheck_queue.pop())
             elif self.gate_queue.keys:
                 await self.gates.reconcile(self.gate_queue.pop())
-            elif not self.world.agents_act():
+            elif not self.world.agents_act() and not self.queue.come_due():
                 return
         raise AssertionError(f"it never settles; {self.queue.keys}")
 

@@ -42,12 +42,16 @@ class PlayedNode:
     canary_pods: list[dict[str, str]] = field(default_factory=list)
     is_slow: bool = False
     is_alive: bool = True
+    version: str = "played"
     # uid of a version -> (state, reason, message), in place of Cached.
     verdicts: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     default_verdict: tuple[str, str, str] = ("Cached", "Cached", "")
     held: dict[str, dict[str, Any]] = field(default_factory=dict)
     written: dict[str, Any] = field(default_factory=dict)
-    labels: set[str] = field(default_factory=set)
+    # None: what the Node carries is not known.
+    labels: set[str] | None = field(default_factory=set)
+    # Labels of what it holds: whoever takes one of these off is not the agent.
+    vouched: frozenset[str] = frozenset()
     spec: dict[str, Any] = field(default_factory=dict)
     # UID of the CacheNode that the spec is of: the one of a rebuilt node is another.
     record: str = ""
@@ -57,9 +61,16 @@ class PlayedNode:
 class PlayedFleet:
     """Agents of many nodes over one connection and one watch."""
 
-    def __init__(self, kube: KubeClient, namespace: str = "modelcache-system") -> None:
+    def __init__(
+        self,
+        kube: KubeClient,
+        namespace: str = "modelcache-system",
+        *,
+        renew_seconds: float = 5,
+    ) -> None:
         self.kube = kube
         self.namespace = namespace
+        self._renew_seconds = renew_seconds
         self.nodes: dict[str, PlayedNode] = {}
         self.manifests = ConfigMapManifests(kube, namespace)
         self.errors: list[str] = []
@@ -98,6 +109,12 @@ class PlayedFleet:
 
         await _bounded(start, node_names)
 
+    def assert_alive(self) -> None:
+        """Raise what has ended a part of it: silence would look like agents that are slow."""
+        for task in self._tasks:
+            if task.done():
+                raise AssertionError(f"{task.get_name()} has ended") from task.exception()
+
     async def renew(self) -> None:
         """Every living agent renews its Lease."""
         living = [node.name for node in self.nodes.values() if node.is_alive]
@@ -108,9 +125,16 @@ class PlayedFleet:
         self.nodes[name].is_alive = False
 
     async def revive(self, name: str) -> None:
+        """The agent is heard again. After a silence its labels may have been taken off."""
         self.nodes[name].is_alive = True
+        self.nodes[name].labels = None
         await self._renew(self.nodes[name])
         self._mark(name)
+
+    async def restart(self, name: str) -> None:
+        """Another process finds the same bytes, and knows nothing of what was written."""
+        self.nodes[name].written = {}
+        await self.revive(name)
 
     def forget(self, name: str) -> None:
         """The node is gone for good."""
@@ -137,9 +161,20 @@ class PlayedFleet:
 
     async def _renew_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(5)
+            await asyncio.sleep(self._renew_seconds)
             with contextlib.suppress(KubeError):
                 await self.renew()
+                await self._look_at_labels()
+
+    async def _look_at_labels(self) -> None:
+        """As real agents: what somebody else has taken off or put on is put right, in time."""
+        for item in (await self.kube.list(NODES)).items:
+            node = self.nodes.get(item["metadata"]["name"])
+            is_right = node is None or node.labels in (None, _own_labels(item))
+            if node is not None and node.is_alive and not is_right:
+                async with node.acting:
+                    node.labels = None
+                self._mark(node.name)
 
     async def _watch(self) -> None:
         async for event in self.kube.watch(CACHE_NODES):
@@ -193,6 +228,10 @@ class PlayedFleet:
             entries[uid] = await self._report(node, entry)
             if entries[uid]["state"] == "Cached" and entry.get("labelKey"):
                 keys.add(entry["labelKey"])
+        node.vouched = frozenset(keys)
+        if node.labels is None:
+            found = await self.kube.get(NODES, node.name)
+            node.labels = _own_labels(found) if found is not None else set()
         # As a real agent: a label goes before its bytes, and comes after them.
         await self._label(node, keys & node.labels)
         node.held = entries
@@ -205,21 +244,28 @@ class PlayedFleet:
         report = {"uid": uid, "state": state, "reason": reason, "message": message}
         if state == "Cached":
             digest = entry.get("contentDigest") or await self._adopt(entry)
+            if digest is None:
+                return {"uid": uid, "state": "Pending", "reason": "Waiting", "message": ""}
             tier = "Disk" if node.is_slow else entry.get("tier", "Disk")
             report |= {"contentDigest": digest, "tier": tier, "progressPercent": 100}
         return report
 
-    async def _adopt(self, entry: dict[str, Any]) -> str:
+    async def _adopt(self, entry: dict[str, Any]) -> str | None:
         """Propose what these bytes could be; the first one to say so decides for all."""
         uid = Uid(entry["uid"])
         async with self._adopting.setdefault(uid, asyncio.Lock()):
             if uid not in self._adopted:
-                self._adopted[uid] = await self._propose(uid, entry)
+                proposed = await self._propose(uid, entry)
+                if proposed is None:
+                    return None
+                self._adopted[uid] = proposed
         return self._adopted[uid]
 
-    async def _propose(self, uid: Uid, entry: dict[str, Any]) -> str:
+    async def _propose(self, uid: Uid, entry: dict[str, Any]) -> str | None:
+        """None of a version that was deleted meanwhile: the entry goes next."""
         source = await self.manifests.get_source(uid, entry["sourceDigest"])
-        assert source is not None, entry
+        if source is None:
+            return None
         files = [
             ContentFile(file.path, file.size_bytes, hashlib.sha256(file.path.encode()).hexdigest())
             for file in source.files
@@ -230,7 +276,7 @@ class PlayedFleet:
     async def _write_status(self, node: PlayedNode) -> None:
         ready = sum(entry["state"] == "Cached" for entry in node.held.values())
         status = {
-            "agentVersion": "played",
+            "agentVersion": node.version,
             "tiers": [
                 {
                     "name": tier,
@@ -266,6 +312,11 @@ class PlayedFleet:
             NODES, {"metadata": metadata}, field_manager=names.MANAGER_AGENT_LABELS
         )
         node.labels = set(keys)
+
+
+def _own_labels(node: dict[str, Any]) -> set[str]:
+    labels = node["metadata"].get("labels") or {}
+    return {key for key in labels if key.startswith(names.NODE_LABEL_PREFIX)}
 
 
 async def _bounded(act: Callable[[str], Any], items: Iterable[str], at_once: int = 16) -> None:

@@ -17,9 +17,12 @@ from modelcache_testbed.gateway_api import (
 )
 from modelcache_testbed.go_toolchain import parse_version
 from modelcache_testbed.profiles import PROFILES
-from modelcache_testbed.programs import ETCD, KUBE_APISERVER
+from modelcache_testbed.programs import ETCD, KUBE_APISERVER, PROMETHEUS, PROMTOOL
 
-BUILT = [program for profile in PROFILES.values() for program in profile.programs()]
+BUILT = [
+    *(program for profile in PROFILES.values() for program in profile.programs()),
+    *(PROMETHEUS, PROMTOOL),
+]
 
 
 @pytest.fixture

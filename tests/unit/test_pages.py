@@ -9,8 +9,9 @@ import pytest
 import typer
 import yaml
 
+from fakes.metric_catalogue import list_families, list_series
 from modelcache_api.cures import CURES, NOTHING
-from modelcache_api.names import METRIC_PREFIX_AGENT, Reason
+from modelcache_api.names import Reason
 from modelcache_cli.__main__ import app
 
 ROOT = Path(__file__).parents[2]
@@ -83,31 +84,14 @@ def test_troubleshooting_leads_to_every_reason_that_asks_for_something():
     assert asking <= told <= set(Reason)
 
 
-def test_every_runbook_is_in_the_index_of_runbooks_and_says_how_it_is_seen():
-    _, *sections = (ROOT / "docs/runbooks.md").read_text().split("\n## ")
-    index, *books = sections
-    titles = [book.partition("\n")[0] for book in books]
-    assert re.findall(r"^\| \[([^\]]+)\]", index, re.MULTILINE) == titles
-    assert [
-        title for title, book in zip(titles, books, strict=True) if "**Seen by**" not in book
-    ] == ["Certificate near its end"]
-
-
 def test_every_metric_that_pages_name_exists():
-    sources = [
-        path.read_text()
-        for folder in ("operator/modelcache_operator", "agent/modelcache_agent")
-        for path in (ROOT / folder).rglob("*.py")
-    ]
-    literals = {word for text in sources for word in re.findall(r'"([a-z_]+)"', text)}
-    agents = {f"{METRIC_PREFIX_AGENT}{word}" for word in literals}
-    agents |= {f"{METRIC_PREFIX_AGENT}fetch_{word}" for word in literals}
+    known = {*list_families(), *list_series()}
     for page in ROOT.glob("docs/*.md"):
         for name in re.findall(
             r"\bmodelcache_(?:agent|cache|limit|node|operator|quota|version)_[a-z_]+",
             page.read_text(),
         ):
-            assert {name, name.removesuffix("_total")} & (literals | agents), f"{page.name}: {name}"
+            assert name in known, f"{page.name}: {name}"
 
 
 def test_every_command_that_pages_name_exists():
@@ -123,3 +107,28 @@ def test_the_tutorial_takes_every_definition_away():
     ]
     commands = re.findall(r"kubectl delete crd ([^`]+)`", (ROOT / "docs/tutorial.md").read_text())
     assert [sorted(command.split()) for command in commands] == [sorted(names)]
+
+
+# Files and a driver whose names look like values of the chart.
+NOT_VALUES = {"agent.sock", "host.json", "scrub.json", "csi.modelcache.io"}
+
+
+def list_values() -> set[str]:
+    """Paths of the chart's values as pages write them: whole, or from the profile on."""
+    page = (ROOT / "docs/values.md").read_text()
+    paths = set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE))
+    paths |= {path.removeprefix("agent.profiles[].") for path in paths}
+    folders = {path[: found.start()] for path in paths for found in re.finditer(r"\.", path)}
+    return {path.replace("[]", "") for path in paths | folders}
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.name)
+def test_every_value_of_the_chart_that_a_page_names_exists(page):
+    values = list_values()
+    sections = {path.partition(".")[0] for path in values}
+    named = re.findall(r"`((?:\w+(?:\[\])?\.)+\w+)(?:=[^`]*|: [^`]*)?`", read_prose(page))
+    for name in {name.replace("[]", "") for name in named} - NOT_VALUES:
+        if name.partition(".")[0] in sections:
+            # What Kubernetes defines below a value, as in `resources`, is not listed.
+            above = {name[: found.start()] for found in re.finditer(r"\.", name)}
+            assert name in values or "resources" in above, name

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
+from datetime import datetime
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -144,7 +145,25 @@ def _parse(obj: dict[str, Any]) -> CacheNodeView | None:
         _log.error("the CacheNode cannot be read: %s", error.errors()[0]["msg"])
         return None
     uid = str(obj["metadata"]["uid"])
-    return CacheNodeView(uid, parsed.spec, parsed.status or CacheNodeStatus())
+    return CacheNodeView(
+        uid, parsed.spec, parsed.status or CacheNodeStatus(), read_dismissals(obj["metadata"])
+    )
+
+
+def read_dismissals(metadata: Mapping[str, Any]) -> dict[str, float]:
+    """When which ModelVersion's copy was asked to go; what is no time is nobody's wish."""
+    found = {}
+    for key, value in (metadata.get("annotations") or {}).items():
+        if not key.startswith(names.ANNOTATION_PREFIX_EVICT):
+            continue
+        try:
+            at = datetime.fromisoformat(value)
+        except ValueError:
+            _log.warning("the annotation %s is no time: %r", key, value)
+            continue
+        if at.tzinfo is not None:
+            found[key.removeprefix(names.ANNOTATION_PREFIX_EVICT)] = at.timestamp()
+    return found
 
 
 def _own_labels(node: dict[str, Any]) -> frozenset[str]:

@@ -17,6 +17,7 @@ import aiohttp
 from modelcache_agent.decide.granting import UNKNOWN_SECONDS
 from modelcache_agent.fetch import GrantUnavailableError
 from modelcache_api.conditions import truncate
+from modelcache_api.log_fields import make_trace_header
 from modelcache_api.names import Reason
 from modelcache_api.wire import GrantedFile, WireError
 
@@ -103,7 +104,7 @@ class OperatorHttp:
     async def _exchange(self, path: str, body: bytes) -> tuple[int, bytes]:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=_TIMEOUT)
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", **make_trace_header()}
         token = await asyncio.to_thread(self._read_token)
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from modelcache_agent.decide.measures import EvictionCause
 from modelcache_api.names import EntryState, Reason, Tier
 
 if TYPE_CHECKING:
@@ -187,13 +188,17 @@ class EntryView:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """Why a content gives way: its policy's score with the inputs, and for what."""
+    """Why a content gives way: its policy's score with the inputs, and for what.
+
+    `kind` is the cause in one word, `cause` in a sentence.
+    """
 
     digest: ContentDigest
     policy: str
     score: float
     inputs: str
     cause: str
+    kind: EvictionCause = EvictionCause.ROOM
 
     def __str__(self) -> str:
         return f"policy={self.policy} score={self.score:.6g} {self.inputs}: {self.cause}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from modelcache_agent.decide.actions import EntryView, Victim
+from modelcache_agent.decide.measures import EvictionCause
 from modelcache_agent.decide.victims import choose_victims
 from modelcache_api.names import EntryState, Reason
 from modelcache_api.quantities import format_bytes
@@ -70,7 +71,8 @@ def shed(room: Room) -> Room:
     excess = -(room.ledger.available_bytes + room.ledger.freed_bytes(room.leaving))
     if excess <= 0:
         return room
-    made = make_room(room, excess, why="the cache holds more than its capacity")
+    why = "the cache holds more than its capacity"
+    made = make_room(room, excess, why=why, kind=EvictionCause.SHRUNK)
     return made or replace(room, fell_short=True)
 
 
@@ -96,7 +98,12 @@ def admit(room: Room, entry: EntrySpec, size_bytes: int) -> tuple[Room, EntryVie
 
 
 def make_room(
-    room: Room, missing_bytes: int, *, why: str, highest: int | None = None
+    room: Room,
+    missing_bytes: int,
+    *,
+    why: str,
+    kind: EvictionCause = EvictionCause.ROOM,
+    highest: int | None = None,
 ) -> Room | None:
     """The room once unused contents leave for it; None if all of them would not do.
 
@@ -118,7 +125,7 @@ def make_room(
     if chosen is None:
         return None
     victims = tuple(
-        Victim(ranked.held.digest, room.policy.name, ranked.score, ranked.why, why)
+        Victim(ranked.held.digest, room.policy.name, ranked.score, ranked.why, why, kind)
         for ranked in chosen
     )
     leaving = room.leaving.union(victim.digest for victim in victims)

@@ -35,7 +35,7 @@ def charge(
     matches = match_entries(spec.entries, held)
     by_namespace: dict[str, set[str]] = {}
     for ref in spec.caches:
-        by_namespace.setdefault(ref.namespace, set()).update(_uids_of(ref))
+        by_namespace.setdefault(ref.namespace, set()).update(list_uids(ref))
     pinned = {entry.uid for entry in spec.entries if entry.pinned}
     return Charges(
         namespaces={
@@ -46,7 +46,8 @@ def charge(
     )
 
 
-def _uids_of(ref: CacheRef) -> set[str]:
+def list_uids(ref: CacheRef) -> set[str]:
+    """All versions that the ModelCache has here: stable, canary and held."""
     named = {ref.stable_uid, *ref.held_uids}
     return named if ref.canary_uid is None else named | {ref.canary_uid}
 

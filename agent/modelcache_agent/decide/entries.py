@@ -63,7 +63,7 @@ def _view_given_up(world: World, entry: EntrySpec) -> EntryView:
     elif world.pressure is not None:
         return tell_given_up(entry.uid, world.pressure)
     else:
-        message = "evicted to make room; it is not fetched again while it stays assigned"
+        message = "evicted; it is not fetched again until a pod asks for it"
     return EntryView(entry.uid, EntryState.EVICTED, Reason.EVICTED, message)
 
 
@@ -91,14 +91,21 @@ def refine(
     match: Match | None,
     *,
     condemned: frozenset[str],
+    asked: frozenset[str] = frozenset(),
     labels: frozenset[str],
 ) -> EntryView:
-    """The view once victims and labels are known."""
+    """The view once victims and labels are known; `asked` are victims that somebody asked to go.
+
+    What is condemned is promised to nobody any more. As long as its bytes are here the view has
+    their digest: it may still stay.
+    """
     if match is None:
         return view
     if match.held.digest in condemned:
-        message = "gives way: its room is needed"
-        return EntryView(view.uid, EntryState.EVICTED, Reason.EVICTED, message)
+        why = "somebody asked for it" if match.held.digest in asked else "its room is needed"
+        return EntryView(
+            view.uid, EntryState.EVICTED, Reason.EVICTED, f"gives way: {why}", match.held.digest
+        )
     is_labelled = entry.label_key is None or entry.label_key in labels
     if view.state is EntryState.CACHED and entry.content_digest is not None and not is_labelled:
         message = f"verified, but not labelled: a node carries {MAX_LABELS_PER_NODE} labels at most"

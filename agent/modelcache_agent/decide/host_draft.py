@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from modelcache_agent.decide.actions import Promote
     from modelcache_agent.decide.host_world import HostView
     from modelcache_agent.decide.ledger import Blob, Ledger
+    from modelcache_agent.decide.measures import EvictionCause
     from modelcache_agent.decide.policies import EvictionPolicy, Ranked
     from modelcache_agent.decide.world import Held, World
     from modelcache_api.names import Reason
@@ -74,10 +75,10 @@ def price_from_disk(held: Held) -> Held:
     return replace(held, history=replace(held.history, load=NOT_MEASURED))
 
 
-def condemn(draft: Draft, ranked: Ranked, cause: str) -> None:
+def condemn(draft: Draft, ranked: Ranked, cause: str, kind: EvictionCause) -> None:
     """A locked content is let go, with its policy's score, for this cause."""
     digest = ranked.held.digest
-    victim = Victim(digest, draft.policy.name, ranked.score, ranked.why, cause)
+    victim = Victim(digest, draft.policy.name, ranked.score, ranked.why, cause, kind)
     draft.victims[digest] = victim
     draft.leaving[digest] = str(victim)
     draft.condemned.add(digest)

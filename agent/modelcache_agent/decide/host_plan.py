@@ -25,6 +25,7 @@ from modelcache_agent.decide.host_draft import (
 from modelcache_agent.decide.host_pressure import HIGH_PERCENT
 from modelcache_agent.decide.host_room import make_room
 from modelcache_agent.decide.matching import find_standing
+from modelcache_agent.decide.measures import EvictionCause
 from modelcache_api.names import EntryOrigin, EntryState, Reason, Tier
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ def _end_loads(draft: Draft) -> None:
 
 def _let_go(draft: Draft, ranked: Ranked) -> None:
     cause = draft.host.pressure.cause
-    condemn(draft, ranked, cause)
+    condemn(draft, ranked, cause, EvictionCause.PRESSURE)
     draft.told[ranked.held.digest] = Told(Reason.HOST_MEMORY_LOW, _describe_pressure(cause))
 
 

@@ -12,6 +12,7 @@ from modelcache_agent.decide.host_draft import (
     describe_amount,
     sum_sizes,
 )
+from modelcache_agent.decide.measures import EvictionCause
 from modelcache_agent.decide.victims import choose_victims
 from modelcache_api.names import Reason
 
@@ -53,7 +54,8 @@ def make_room(draft: Draft, held: Held) -> Told:
             draft.rechecks.append(draft.world.now + ROOM_RECHECK_SECONDS)
             return Told(Reason.HOST_TIER_BYPASSED, _describe_refusal(draft.policy))
         for ranked in chosen:
-            condemn(draft, ranked, f"uid={draft.wanted[held.digest].uid} needs room in memory")
+            cause = f"uid={draft.wanted[held.digest].uid} needs room in memory"
+            condemn(draft, ranked, cause, EvictionCause.ROOM)
             message = "on the disk only: it made way for a version that is used more"
             draft.told[ranked.held.digest] = Told(Reason.HOST_TIER_BYPASSED, message)
     # Nobody behind it takes the room that is there for it already.

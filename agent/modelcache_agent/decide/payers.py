@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from modelcache_agent.decide.charges import list_uids
 from modelcache_api.names import EntryOrigin
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ def find_payer(uid: str, caches: Iterable[CacheRef]) -> str:
     Bytes that several share are counted once: for who placed it, then for the first by name.
     """
     wanting = sorted(
-        (cache.origin is EntryOrigin.DEMAND, cache.namespace)
+        (uid == cache.stable_uid and cache.origin is EntryOrigin.DEMAND, cache.namespace)
         for cache in caches
-        if cache.stable_uid == uid
+        if uid in list_uids(cache)
     )
     return wanting[0][1] if wanting else ""

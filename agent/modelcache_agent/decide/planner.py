@@ -19,6 +19,7 @@ from modelcache_agent.decide.actions import (
     SetLabels,
 )
 from modelcache_agent.decide.admission import Room, describe_never_fits, shed
+from modelcache_agent.decide.dismissal import dismiss
 from modelcache_agent.decide.entries import (
     Draft,
     consider,
@@ -36,6 +37,7 @@ from modelcache_agent.decide.host_plan import (
 )
 from modelcache_agent.decide.label_choice import choose_labels
 from modelcache_agent.decide.matching import Match, find_standing, match_entries
+from modelcache_agent.decide.measures import EvictionCause
 from modelcache_agent.decide.policies import EvictionPolicy, LeastRecentlyUsed
 from modelcache_agent.decide.relief import relieve
 from modelcache_agent.decide.scrub import choose_scrub, list_isolations
@@ -61,7 +63,7 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
     }
     flights = {f.uid: f for f in world.flights if (f.uid, f.source_digest) in wanted}
     room = shed(_survey(world, matches, gone, policy or LeastRecentlyUsed()))
-    room = relieve(room, world.pressure)
+    room = relieve(dismiss(room, world.dismissed), world.pressure)
     busy = sum(flight.state is not EntryState.PENDING for flight in flights.values())
     draft = Draft(
         room,
@@ -74,6 +76,7 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
         for entry in order_by_turn(world)
     }
     condemned = draft.room.leaving - gone
+    asked = frozenset(v.digest for v in draft.room.victims if v.kind is EvictionCause.ASKED)
     labels = choose_labels(world.entries, matches, condemned=condemned)
     chosen, leaving = policy or LeastRecentlyUsed(), draft.room.leaving
     host = plan_host(world, matches, chosen, labels=labels, condemned=leaving)
@@ -107,6 +110,7 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
                     entry,
                     matches.get(entry.uid),
                     condemned=condemned,
+                    asked=asked,
                     labels=labels,
                 ),
                 entry,

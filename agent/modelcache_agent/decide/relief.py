@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from modelcache_agent.decide.actions import EntryView
 from modelcache_agent.decide.admission import Room, make_room
+from modelcache_agent.decide.measures import EvictionCause
 from modelcache_api.names import EntryState, Reason
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ def relieve(room: Room, pressure: Pressure | None) -> Room:
         return room
     unused = room.leaving.union(held.digest for held in room.unused)
     possible = book.freed_bytes(unused) - leaving_bytes
-    made = make_room(room, min(missing, possible), why=CAUSE) if possible > 0 else None
+    made = None
+    if possible > 0:
+        made = make_room(room, min(missing, possible), why=CAUSE, kind=EvictionCause.PRESSURE)
     return replace(made or room, fell_short=room.fell_short or possible < missing)
 
 

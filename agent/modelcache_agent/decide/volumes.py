@@ -18,7 +18,14 @@ from modelcache_agent.decide.beside import (
 from modelcache_agent.decide.hub_layout import HubLayout, make_hub_layout
 from modelcache_api.conditions import truncate
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE, MAX_NAME_LENGTH
-from modelcache_api.names import VOLUME_MODEL_FOLDER, EntryState, Reason, Track, VolumeState
+from modelcache_api.names import (
+    VOLUME_MODEL_FOLDER,
+    EntryState,
+    Reason,
+    Tier,
+    Track,
+    VolumeState,
+)
 from modelcache_api.v1alpha1.cache_node import CacheKey, CanaryPod
 from modelcache_api.volume_progress import ShownVersion
 
@@ -78,12 +85,17 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """The content that a volume is to show from now on."""
+    """The content that a volume is to show from now on.
+
+    It is wanted in the tier `wanted` and the slower ones, and held in `held_in` and those.
+    """
 
     uid: str
     digest: ContentDigest
     hub: HubLayout | None
     name: str = ""
+    wanted: Tier = Tier.DISK
+    held_in: Tier = Tier.DISK
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +309,9 @@ def _view(
     filling = None
     if view.state is EntryState.CACHED and view.digest is not None and not view.holds_back:
         hub = make_hub_layout(entry.model, view.digest, entry.revision)
-        filling = Filling(entry.uid, view.digest, hub, entry.name or "")
+        filling = Filling(
+            entry.uid, view.digest, hub, entry.name or "", entry.tier, view.tier or Tier.DISK
+        )
     return VolumeView(
         key=volume.key,
         cache=label,

@@ -93,7 +93,7 @@ class World:
     seconds; None: files are not read again without a cause. `pressure` is that of the file system,
     `kept_free_bytes` what newcomers leave free of it. `fresh` came less than the minimum residency
     ago. `host` or `gpu` None: the tier is off. `unix_now` is now by the clock that `last_used` goes
-    by.
+    by. `dismissed` holds contents that somebody asked to let go.
     """
 
     entries: tuple[EntrySpec, ...]
@@ -120,3 +120,4 @@ class World:
     unix_now: float = 0.0
     beside: frozenset[str] = frozenset()
     gpu: GpuView | None = None
+    dismissed: frozenset[str] = frozenset()

@@ -8,6 +8,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from modelcache_agent.decide.measures import LoadSource
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -49,19 +51,40 @@ class EgressBook:
         self._lock = threading.Lock()
         self._totals: Counter[tuple[str, str]] = Counter()
         self._entries: dict[tuple[str, str], set[str]] = {}
+        self._kinds: dict[str, set[LoadSource]] = {}
+        self._begun: dict[str, float] = {}
 
     def add(self, uid: str, namespace: str, source: str, amount: int) -> None:
         """Count bytes that were received for this entry."""
         series = (namespace, source)
+        kind = LoadSource.PEERS if source == PEERS else LoadSource.ORIGIN
         with self._lock:
+            if amount:
+                self._kinds.setdefault(uid, set()).add(kind)
             if series not in self._entries and len(self._entries) >= _MOST_SERIES:
                 series = (namespace, OTHER)
             self._totals[series] += amount
             self._entries.setdefault(series, set()).add(uid)
 
+    def begin(self, uid: str, now: float) -> float:
+        """When bringing the entry here began: now, unless former tries of the same load failed."""
+        with self._lock:
+            return self._begun.setdefault(uid, now)
+
+    def take_source(self, uid: str) -> LoadSource:
+        """Where the entry's bytes came from since this was asked last. The load is over."""
+        with self._lock:
+            kinds = self._kinds.pop(uid, set())
+            self._begun.pop(uid, None)
+        if len(kinds) > 1:
+            return LoadSource.MIXED
+        return next(iter(kinds), LoadSource.HERE)
+
     def keep(self, uids: frozenset[str]) -> None:
         """Drop the totals of which no entry is left."""
         with self._lock:
+            self._kinds = {uid: kinds for uid, kinds in self._kinds.items() if uid in uids}
+            self._begun = {uid: at for uid, at in self._begun.items() if uid in uids}
             for series, entries in tuple(self._entries.items()):
                 entries.intersection_update(uids)
                 if not entries:

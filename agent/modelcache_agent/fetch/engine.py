@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from modelcache_agent.decide.measures import LoadSource
     from modelcache_agent.fetch.job import FetchJob, GrantProvider
     from modelcache_agent.fetch.routes import Routes
     from modelcache_agent.fetch.source_gate import SourceGate
@@ -208,6 +209,14 @@ class FetchEngine:
     def counters(self) -> FetchCounters:
         """Totals since the engine was made."""
         return self._board.snapshot()
+
+    def begin_load(self, uid: str, now: float) -> float:
+        """When the load began of which this is the first try, or one more after it failed."""
+        return self._board.egress.begin(uid, now)
+
+    def take_source(self, uid: str) -> LoadSource:
+        """Where the bytes of the version's transfer came from."""
+        return self._board.egress.take_source(uid)
 
     def keep_egress(self, uids: frozenset[str]) -> None:
         """Bytes are counted by namespace and source while one of these versions is wanted."""

@@ -34,8 +34,12 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A whole log. `first_difference` is None if every decision was made again."""
+    """A whole log, and the release that wrote it.
 
+    `first_difference` is None if every decision was made again.
+    """
+
+    agent_version: str
     decisions: int
     attaches: int
     differences: int
@@ -49,7 +53,9 @@ class Summary:
             return f"{counted}: all decided alike"
         return (
             f"{counted}: {self.differences} decided otherwise, the first at {first.at:.3f} "
-            f"({first.made} in place of {first.expected}): another release, or a damaged log"
+            f"({first.made} in place of {first.expected}): agent {self.agent_version} wrote it, "
+            "and each release decides in its own way: replay it with that one; if this is that "
+            "one, the log is damaged"
         )
 
 
@@ -88,4 +94,6 @@ def summarize_records(records: Sequence[Record]) -> Summary:
     outcomes = list(replay(records))
     differing = [outcome for outcome in outcomes if not outcome.is_equal]
     attaches = sum(isinstance(one, Happening) and one.kind == "attach" for one in records)
-    return Summary(len(outcomes), attaches, len(differing), differing[0] if differing else None)
+    headers = (one.agent_version for one in records if isinstance(one, Header))
+    first = differing[0] if differing else None
+    return Summary(next(headers, ""), len(outcomes), attaches, len(differing), first)

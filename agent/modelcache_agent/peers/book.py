@@ -92,7 +92,8 @@ class PeerBook:
         self._wrong: dict[str, set[str]] = {}
         self._avoided: dict[str, dict[str, float]] = {}
         self._suspects: dict[str, None] = {}
-        self._answers: Counter[str] = Counter()
+        # Who counts increases does not see a series begin.
+        self._answers: Counter[str] = Counter(dict.fromkeys(Answer, 0))
 
     @property
     def suspects(self) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ class _Shown:
     client: ssl.SSLContext
     server: ssl.SSLContext
     keys: tuple[ec.EllipticCurvePublicKey, ...] = field(repr=False)
+    expires_at: float = 0.0
 
 
 class PeerCredentials:
@@ -62,6 +63,11 @@ class PeerCredentials:
         """True once the operator has answered for the first time."""
         return self._shown is not None
 
+    @property
+    def expires_at(self) -> float | None:
+        """When the certificate ends (Unix seconds), or None before the first."""
+        return None if self._shown is None else self._shown.expires_at
+
     def use(self, answer: CertificateResponse) -> None:
         """Show this certificate from the next handshake on. Raises ValueError if it is unusable."""
         authorities = x509.load_pem_x509_certificates(answer.authorities.encode())
@@ -71,6 +77,9 @@ class PeerCredentials:
                 client=self._make_context(ssl.PROTOCOL_TLS_CLIENT, answer),
                 server=self._make_context(ssl.PROTOCOL_TLS_SERVER, answer),
                 keys=tuple(key for key in keys if isinstance(key, ec.EllipticCurvePublicKey)),
+                expires_at=x509.load_pem_x509_certificate(
+                    answer.certificate.encode()
+                ).not_valid_after_utc.timestamp(),
             )
         except ssl.SSLError as error:
             raise ValueError(f"the certificate cannot be used: {error.reason}") from error

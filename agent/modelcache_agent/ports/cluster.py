@@ -5,9 +5,9 @@ ClusterError    a request did not succeed; whether it had an effect is unknown
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheNodeStatus
@@ -23,11 +23,15 @@ class ClusterError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CacheNodeView:
-    """Our CacheNode as last seen."""
+    """Our CacheNode as last seen.
+
+    `dismissed`: when (Unix seconds) somebody asked to let a ModelVersion's copy go, by its uid.
+    """
 
     uid: str
     spec: CacheNodeSpec
     status: CacheNodeStatus
+    dismissed: Mapping[str, float] = field(default_factory=dict)
 
 
 class Cluster(Protocol):

@@ -8,7 +8,8 @@ from modelcache_agent.decide.actions import EntryView
 from modelcache_agent.decide.charges import Charges
 from modelcache_agent.decide.gpu.world import GpuView
 from modelcache_agent.decide.ledger import Ledger
-from modelcache_api.names import Reason
+from modelcache_agent.decide.measures import Attach, EvictionCause, LoadSource
+from modelcache_api.names import Reason, Tier
 
 
 class Metrics(Protocol):
@@ -40,8 +41,20 @@ class Metrics(Protocol):
         """A transfer, a proposal or an action on the store failed."""
         ...
 
-    def count_eviction(self) -> None:
-        """A content was evicted for a newcomer."""
+    def count_attach(self, attach: Attach) -> None:
+        """A pod's volume shows its content from now on."""
+        ...
+
+    def count_load(self, tier: Tier, source: LoadSource, seconds: float) -> None:
+        """A content was brought into a tier."""
+        ...
+
+    def count_labelled(self, seconds: float) -> None:
+        """So long after its publication a content's label is on the Node."""
+        ...
+
+    def count_eviction(self, tier: Tier, cause: EvictionCause, age_seconds: float) -> None:
+        """A content gave way in a tier, so long after it had come to this node."""
         ...
 
     def count_scrubbed(self, size_bytes: int) -> None:

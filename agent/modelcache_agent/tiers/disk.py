@@ -341,6 +341,10 @@ class DiskStore:
         self.history.note_eviction(priority)
         return True
 
+    def age_of(self, digest: ContentDigest) -> float:
+        """Seconds since the content came to this node; it may have gone since."""
+        return max(0.0, self.now() - self.history.look(digest).arrived)
+
     def remove(self, digest: ContentDigest) -> None:
         """Give a content up; what readers hold open is pending release until they close it."""
         stored = self.catalog.get(digest)

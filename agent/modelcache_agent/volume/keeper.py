@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from modelcache_agent.decide.volumes import Volume, VolumeView
+from modelcache_agent.decide.measures import Attach, judge_attach
+from modelcache_agent.decide.volumes import Filling, Volume, VolumeView
 from modelcache_agent.tiers.disk import DiskStore
 from modelcache_agent.tiers.history_book import Wait
 from modelcache_agent.volume.beside import look_beside
@@ -38,11 +39,13 @@ _GONE = frozenset({errno.ENOENT, errno.ENOTDIR})
 class Served:
     """What each volume's pod may know, by the volume's key; whether a content was given up.
 
+    `attached` are those that show their content since now.
     `look_again_at`: when one may be that is not yet (monotonic seconds).
     """
 
     shown: Mapping[str, VolumeProgress]
     has_freed: bool
+    attached: tuple[Attach, ...] = ()
     look_again_at: float | None = None
 
 
@@ -57,6 +60,8 @@ class VolumeKeeper:
     _looked_at: float = 0.0
     _asked_at: dict[str, float] = field(default_factory=dict)
     """When volumes that show nothing yet were seen first, by key."""
+
+    _attached: list[Attach] = field(default_factory=list)
 
     def look(self) -> tuple[tuple[Volume, ...], int]:
         """All volumes, by key, and the bytes that only they hold.
@@ -89,7 +94,8 @@ class VolumeKeeper:
             self._tell(view.key, shown[view.key])
         self.companions.note_served(shown)
         self.store.save_history()
-        return Served(shown, has_freed, min(moments, default=None))
+        attached, self._attached = tuple(self._attached), []
+        return Served(shown, has_freed, attached, min(moments, default=None))
 
     def _complete(
         self, view: VolumeView, own: VolumeProgress, beside: frozenset[str]
@@ -162,7 +168,7 @@ class VolumeKeeper:
                 view.cache, VolumeState.FAILED, Reason.STORE_ERROR, message, 100, view.size_bytes
             )
         self.store.note_use(stored.digest)
-        self.store.history.note_attach(stored.digest, self._measure_wait(view.key))
+        self._note_attach(view.key, filling, stored.held.size_bytes)
         _log.info("volume=%s shows version=%s", view.key, stored.digest)
         return VolumeProgress(
             view.cache,
@@ -174,6 +180,26 @@ class VolumeKeeper:
             content_digest=stored.digest,
             canary_weight=view.canary_weight,
         )
+
+    def _note_attach(self, key: str, filling: Filling, size_bytes: int) -> None:
+        history, wait = self.store.history, self._measure_wait(key)
+        attach = judge_attach(
+            history.look(filling.digest),
+            asked_at=self._find_asked_at(key) or wait.asked_at,
+            now=self.store.now(),
+            size_bytes=size_bytes,
+            wanted=filling.wanted,
+            held_in=filling.held_in,
+        )
+        self._attached.append(attach)
+        history.note_attach(filling.digest, wait)
+
+    def _find_asked_at(self, key: str) -> float | None:
+        """When the kubelet asked (Unix seconds): the driver wrote the record then."""
+        try:
+            return self._folder(key).record.stat().st_mtime
+        except OSError:
+            return None
 
     def _measure_wait(self, key: str) -> Wait:
         """By looks: how long it takes to fill other volumes before this one is no load."""

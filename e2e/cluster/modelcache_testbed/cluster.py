@@ -55,12 +55,12 @@ class Cluster:
     def apply(
         self, manifests: Path | Iterable[Mapping[str, Any]], *, namespace: str | None = None
     ) -> str:
-        """Apply a file, a folder, or documents by server-side apply."""
+        """Apply a file, the files right in a folder, or documents by server-side apply."""
         flags = ["--server-side", "--force-conflicts", f"--field-manager={FIELD_MANAGER}"]
         if namespace:
             flags.append(f"--namespace={namespace}")
         if isinstance(manifests, Path):
-            return self.kubectl("apply", *flags, "--recursive", "-f", str(manifests))
+            return self.kubectl("apply", *flags, "-f", str(manifests))
         items = [dict(document) for document in manifests]
         bundle = {"apiVersion": "v1", "kind": "List", "items": items}
         return self.kubectl("apply", *flags, "-f", "-", stdin=json.dumps(bundle))

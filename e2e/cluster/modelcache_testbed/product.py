@@ -17,8 +17,8 @@ from modelcache_testbed.images.build import built_archives
 from modelcache_testbed.images.seaweed import SEAWEED_IMAGE, seaweed_image
 from modelcache_testbed.metrics import parse_metrics
 from modelcache_testbed.ports import PortLedger
-from modelcache_testbed.programs import helm, kubectl
-from modelcache_testbed.tutorial import TUTORIAL, read_sections
+from modelcache_testbed.programs import helm
+from modelcache_testbed.tutorial import TUTORIAL, build_environment, read_sections
 from modelcache_testbed.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -114,20 +114,13 @@ class Product:
         return ledger.reserve(["store"], self._folder)["store"]
 
     def _environment(self) -> dict[str, str]:
-        programs = self._folder / "bin"
-        programs.mkdir(exist_ok=True)
-        for name, program in (("helm", helm()), ("kubectl", kubectl())):
-            link = programs / name
-            if not link.exists():
-                link.symlink_to(program)
-        return {
-            **os.environ,
-            "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-            "KUBECONFIG": str(self.cluster.kubeconfig),
-            "MODEL": str(self.model),
-            "PORT": str(self.store_port),
-            "VALUES": str(VALUES),
-        }
+        return build_environment(
+            self.cluster.kubeconfig,
+            self._folder,
+            MODEL=str(self.model),
+            PORT=str(self.store_port),
+            VALUES=str(VALUES),
+        )
 
     def helm(self, *arguments: str) -> str:
         """Run helm as administrator."""

@@ -21,6 +21,8 @@ ETCD_VERSION = "v3.6.16"
 HELM_VERSION = "v3.22.0"
 CONTAINERD_VERSION = "v2.2.9"
 COREDNS_VERSION = "v1.14.0"
+# Release 3.13.4: its Go module counts v0.313.4.
+PROMETHEUS_VERSION = "v0.313.4"
 
 _STAMP = "k8s.io/component-base/version"
 _KUBERNETES_MAJOR, _KUBERNETES_MINOR = KUBERNETES_VERSION.lstrip("v").split(".")[:2]
@@ -89,6 +91,13 @@ def _containerd(name: str) -> Program:
     )
 
 
+def _prometheus(name: str) -> Program:
+    module = "github.com/prometheus/prometheus"
+    # Ways of finding targets, clouds' client libraries with them; ours are named one by one.
+    tags = ("remove_all_sd",)
+    return Program(name, "prometheus", f"{module}/cmd/{name}", PROMETHEUS_VERSION, tags=tags)
+
+
 ETCD = Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", ETCD_VERSION)
 KUBE_APISERVER = _kubernetes("kube-apiserver")
 KUBE_CONTROLLER_MANAGER = _kubernetes("kube-controller-manager")
@@ -98,6 +107,8 @@ KUBE_PROXY = _kubernetes("kube-proxy")
 CONTAINERD = _containerd("containerd")
 CONTAINERD_SHIM = _containerd("containerd-shim-runc-v2")
 CTR = _containerd("ctr")
+PROMETHEUS = _prometheus("prometheus")
+PROMTOOL = _prometheus("promtool")
 COREDNS = Program("coredns", "coredns", "github.com/coredns/coredns", COREDNS_VERSION)
 HELM = Program(
     "helm",
@@ -122,6 +133,8 @@ BUILT_PROGRAMS: Mapping[str, Program] = {
         CTR,
         COREDNS,
         HELM,
+        PROMETHEUS,
+        PROMTOOL,
     )
 }
 
@@ -142,6 +155,12 @@ def helm() -> Path:
     """Return Helm, building it first if the cache lacks it."""
     ensure_built([HELM])
     return HELM.path
+
+
+def promtool() -> Path:
+    """Return promtool, building it first if the cache lacks it."""
+    ensure_built([PROMTOOL])
+    return PROMTOOL.path
 
 
 def kubectl() -> Path:

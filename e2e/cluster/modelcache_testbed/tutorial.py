@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelcache_testbed.commands import run_quietly
+from modelcache_testbed.programs import helm, kubectl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,3 +49,23 @@ def read_sections(text: str) -> list[Section]:
         else:
             found.setdefault(title, []).append(part["commands"])
     return [Section(title, tuple(blocks)) for title, blocks in found.items()]
+
+
+def build_environment(kubeconfig: Path, folder: Path, **settings: str) -> dict[str, str]:
+    """What the commands find: a cluster, and kubectl with our plugin, and helm, on the PATH.
+
+    ``folder`` takes links to the programs.
+    """
+    programs = folder / "bin"
+    programs.mkdir(exist_ok=True)
+    for name, program in (("helm", helm()), ("kubectl", kubectl())):
+        link = programs / name
+        if not link.exists():
+            link.symlink_to(program)
+    path = (str(programs), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join(path),
+        "KUBECONFIG": str(kubeconfig),
+        **settings,
+    }

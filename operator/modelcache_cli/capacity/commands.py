@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from modelcache_cli.capacity.report import Plan, render_plan, to_document
 from modelcache_cli.capacity.world import Surroundings, join_worlds, observe_cluster
 from modelcache_cli.cluster import ClusterChoice, open_cluster
 from modelcache_cli.errors import CliError
+from modelcache_cli.output import Format, render
 from modelcache_kube import KubeError
 from modelcache_operator.decide.world import ModelVersionView
 from modelcache_simulator.catalogue import load_catalogue
@@ -35,6 +35,7 @@ class PlanFormat(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+    YAML = "yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each option
     ] = None,
     within: Annotated[str, typer.Option(help="How long these may take.")] = "60s",
     output: Annotated[
-        PlanFormat, typer.Option("--output", "-o", help="text or json.")
+        PlanFormat, typer.Option("--output", "-o", help="text, json or yaml.")
     ] = PlanFormat.TEXT,
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Of documents that name none.")
@@ -97,10 +98,10 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each option
     except (CliError, KubeError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2) from error
-    if output is PlanFormat.JSON:
-        print(json.dumps(to_document(made), indent=2))
-    else:
+    if output is PlanFormat.TEXT:
         print(render_plan(made), end="")
+    else:
+        print(render(to_document(made), Format(output.value)), end="")
     if not made.fits:
         raise typer.Exit(1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from modelcache_api.names import Tier
 from modelcache_api.quantities import format_bytes
 from modelcache_cli.capacity.fit import Beside, Fit, NodeLoad, PlacedCache, Refused
 from modelcache_cli.capacity.formulas import Bandwidth, Storage
+from modelcache_cli.output import render_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,9 @@ def render_plan(plan: Plan) -> str:
         ("NODE", "TIER", "CAPACITY", "BOOKED", "SHARE", "MODELCACHES"),
         *(row for node in plan.fit.nodes for row in _node_rows(node)),
     ]
-    return "\n".join((*_columns(caches), "", *_columns(nodes), "", *_sentences(plan), ""))
+    return "\n".join(
+        (*render_columns(caches), "", *render_columns(nodes), "", *_sentences(plan), "")
+    )
 
 
 def _cache_row(cache: PlacedCache) -> tuple[str, ...]:
@@ -186,10 +189,3 @@ def _rollout_sentences(cache: PlacedCache) -> Iterator[str]:
                 f"{format_bytes(beside.size_bytes)} = {format_bytes(beside.extra_bytes)} beside "
                 f"{cache.version.name}{until}"
             )
-
-
-def _columns(lines: Sequence[Sequence[str]]) -> Iterable[str]:
-    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        yield "  ".join(cells).rstrip()

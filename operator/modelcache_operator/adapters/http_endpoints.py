@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from typing import Final
 
 from aiohttp import web
+
+_LAST_ANSWERS_SECONDS: Final = 2.0
 
 
 class HttpEndpoints:
@@ -29,7 +32,7 @@ class HttpEndpoints:
         app.router.add_get("/healthz", _answer(self._health))
         app.router.add_get("/readyz", _answer(self._readiness))
         app.router.add_get("/metrics", self._serve_metrics)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LAST_ANSWERS_SECONDS)
         await self._runner.setup()
         await web.TCPSite(self._runner, None, port).start()
         return int(self._runner.addresses[0][1])

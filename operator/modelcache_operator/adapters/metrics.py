@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -28,6 +29,8 @@ from modelcache_operator import metric_names as named
 from modelcache_operator.decide.events import find_condition
 from modelcache_operator.decide.quota import Item, read_limits
 from modelcache_operator.decide.quota_status import is_refused
+from modelcache_operator.decide.rollout import deadline_seconds
+from modelcache_operator.decide.warmth import Warmth
 from modelcache_operator.ports.world import ObservedWorld
 from modelcache_operator.slots import ScopeUse
 
@@ -41,7 +44,7 @@ _KNOWN_PATHS = frozenset(
 
 
 class OperatorMetrics:
-    """Implements `ports.telling.QueueObserver`. Labels are kinds, verbs and codes: never names.
+    """Implements `ports.telling.QueueObserver`. Labels are fixed words: never names.
 
     Series of objects are computed from the watch cache when asked for, so they end with them.
     """
@@ -64,7 +67,10 @@ class OperatorMetrics:
             registry=self.registry,
         )
         self._depth = Gauge(
-            named.QUEUE_DEPTH, "Keys ready or being worked on.", registry=self.registry
+            named.QUEUE_DEPTH,
+            "Keys ready or being worked on.",
+            ["queue"],
+            registry=self.registry,
         )
         self._requests = Counter(
             named.API_REQUESTS,
@@ -81,18 +87,29 @@ class OperatorMetrics:
             ["path", "code"],
             registry=self.registry,
         )
+        self._placed = Counter(
+            named.PODS_PLACED,
+            "Pods that name a ModelCache and were bound, by whether their node held its model.",
+            ["warmth"],
+            registry=self.registry,
+        )
+        for warmth in Warmth:
+            self._placed.labels(warmth.value)
         leader = Gauge(named.IS_LEADER, "1 while this replica leads.", registry=self.registry)
         leader.set_function(lambda: float(is_leader()))
         self.registry.register(_ObjectCollector(world))
         self.registry.register(_LimitCollector(list_limits))
 
-    def queued(self, depth: int) -> None:
-        """A key has been queued."""
-        self._depth.set(depth)
+    def tell_certificates(self, list_expiries: Callable[[], Mapping[str, datetime]]) -> None:
+        """From now on, when each certificate of this replica ends, by what it is for."""
+        self.registry.register(_CertificateCollector(list_expiries))
 
-    def finished(self, kind: str, result: str, seconds: float, depth: int) -> None:
+    def watch_queue(self, name: str, read_depth: Callable[[], int]) -> None:
+        """From now on, the depth of one more queue, read when it is asked for."""
+        self._depth.labels(name).set_function(lambda: float(read_depth()))
+
+    def finished(self, kind: str, result: str, seconds: float) -> None:
         """One run has ended."""
-        self._depth.set(depth)
         self._reconciles.labels(kind, result).inc()
         self._seconds.labels(kind).observe(seconds)
 
@@ -103,6 +120,10 @@ class OperatorMetrics:
     def watch_event(self, kind: str) -> None:
         """One event of a watch has arrived."""
         self._events.labels(kind).inc()
+
+    def placed(self, warmth: Warmth) -> None:
+        """A pod that names a ModelCache was bound to a node."""
+        self._placed.labels(warmth.value).inc()
 
     def grant_answer(self, path: str, code: int) -> None:
         """One answer to an agent or pod. Anybody may ask for any path, so others are one."""
@@ -135,24 +156,34 @@ class _ObjectCollector(Collector):
         ready = GaugeMetricFamily(
             named.CACHE_READY, "1 if the ModelCache is Ready.", labels=["namespace", "name"]
         )
+        said = GaugeMetricFamily(
+            named.CACHE_REASON,
+            "1 for why the ModelCache is Ready or not.",
+            labels=["namespace", "name", "reason"],
+        )
         copies = GaugeMetricFamily(
             named.CACHE_COPIES, "Copies by state.", labels=["namespace", "name", "state"]
         )
         for cache in self._world.model_caches():
             labels = [cache.key.namespace, cache.key.name]
             ready.add_metric(labels, _truth(cache.status.conditions))
+            _add_reason(said, labels, cache.status.conditions)
             counts = cache.status.copies
             if counts is not None:
                 copies.add_metric([*labels, "wanted"], counts.wanted)
                 copies.add_metric([*labels, "ready"], counts.ready)
                 copies.add_metric([*labels, "failed"], counts.failed)
-        yield ready
-        yield copies
+        yield from (ready, said, copies)
 
     def _rollouts(self) -> Iterator[Metric]:
         labels = ["namespace", "name"]
         traffic = GaugeMetricFamily(
             named.CACHE_TRAFFIC, "Weight in force, in percent.", labels=[*labels, "track"]
+        )
+        deadline = GaugeMetricFamily(
+            named.CACHE_DEADLINE,
+            "When the canary loses its traffic unless it is promoted, in Unix seconds.",
+            labels=labels,
         )
         said = GaugeMetricFamily(
             named.CACHE_ROLLOUT, "1 for what is said of the canary.", labels=[*labels, "reason"]
@@ -168,6 +199,9 @@ class _ObjectCollector(Collector):
             if status.traffic is not None:
                 traffic.add_metric([*names_, Track.STABLE], status.traffic.stable)
                 traffic.add_metric([*names_, Track.CANARY], status.traffic.canary)
+            if cache.spec.canary is not None and status.rollout and status.rollout.ended is None:
+                ends = status.rollout.started_at.timestamp() + deadline_seconds(cache.spec)
+                deadline.add_metric(names_, ends)
             found = find_condition(status.conditions, Condition.ROLLOUT_PROGRESSING)
             if found is not None:
                 said.add_metric([*names_, found.reason], 1.0)
@@ -176,7 +210,7 @@ class _ObjectCollector(Collector):
                 routed.add_metric([*names_, found.reason], 1.0)
             if status.held:
                 held.add_metric(names_, len(status.held))
-        yield from (traffic, said, routed, held)
+        yield from (traffic, deadline, said, routed, held)
 
     def _quotas(self) -> Iterator[Metric]:
         labels = ["namespace", "name"]
@@ -205,6 +239,11 @@ class _ObjectCollector(Collector):
         ready = GaugeMetricFamily(
             named.VERSION_READY, "1 if the ModelVersion is resolved.", labels=["namespace", "name"]
         )
+        said = GaugeMetricFamily(
+            named.VERSION_REASON,
+            "1 for why the ModelVersion is Ready or not.",
+            labels=["namespace", "name", "reason"],
+        )
         source = GaugeMetricFamily(
             named.VERSION_SOURCE,
             "1 for what the ModelVersion's source was found to be: Resolved, SourceChanged, ...",
@@ -213,11 +252,11 @@ class _ObjectCollector(Collector):
         for version in self._world.model_versions():
             labels = [version.key.namespace, version.key.name]
             ready.add_metric(labels, _truth(version.status.conditions))
+            _add_reason(said, labels, version.status.conditions)
             found = find_condition(version.status.conditions, Condition.SOURCE_CURRENT)
             if found is not None:
                 source.add_metric([*labels, found.reason], 1.0)
-        yield ready
-        yield source
+        yield from (ready, said, source)
 
     def _nodes(self) -> Metric:
         ready = GaugeMetricFamily(named.NODE_READY, "1 if the agent is alive.", labels=["node"])
@@ -271,6 +310,35 @@ class _LimitCollector(Collector):
             waiting.add_metric(values, use.waiting)
             rate.add_metric(values, use.bytes_per_second)
         yield from (readers, waiting, rate)
+
+
+class _CertificateCollector(Collector):
+    """Of every replica: each serves with a certificate of its own."""
+
+    def __init__(self, list_expiries: Callable[[], Mapping[str, datetime]]) -> None:
+        self._list_expiries = list_expiries
+
+    def describe(self) -> Sequence[Metric]:
+        """Nothing in advance, as above."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """When each certificate ends."""
+        expiry = GaugeMetricFamily(
+            named.CERTIFICATE_EXPIRY,
+            "When the certificate ends, in Unix seconds.",
+            labels=["certificate"],
+        )
+        for what, ends in self._list_expiries().items():
+            expiry.add_metric([what], ends.timestamp())
+        yield expiry
+
+
+def _add_reason(
+    family: GaugeMetricFamily, labels: Sequence[str], conditions: Sequence[ConditionStatus]
+) -> None:
+    if (ready := find_condition(conditions)) is not None:
+        family.add_metric([*labels, ready.reason], 1.0)
 
 
 def _truth(conditions: Sequence[ConditionStatus]) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from modelcache_api.names import LABEL_CACHE
@@ -47,6 +47,8 @@ _RETRY_SECONDS: Final = 3.0
 # Several signs of one outage ask for one list.
 _SETTLE_SECONDS: Final = 1.0
 _LIST_SECONDS: Final = 60.0
+# Objects in memory at once as the API server spells them: a full CacheNode takes 150 kB so.
+_CHUNK: Final = 200
 
 
 class Relister:
@@ -93,10 +95,14 @@ class Relister:
 
     async def _list_one(self, kind: ObservedKind, resource: Resource) -> bool:
         before = self._cache.snapshot(kind)
+        listed: set[tuple[ObjectKey, Uid]] = set()
+        pages = self._kube.list_pages(
+            resource, label_selector=_SELECTORS.get(kind), chunk_size=_CHUNK
+        )
         try:
             async with asyncio.timeout(_LIST_SECONDS):
-                selector = _SELECTORS.get(kind)
-                listed = await self._kube.list(resource, label_selector=selector)
+                async for page in pages:
+                    listed |= self._take_in(kind, page)
         except NotFound:
             self._are_resources_missing = True
             name = f"{resource.plural}.{resource.group}"
@@ -105,12 +111,17 @@ class Relister:
         except (KubeError, TimeoutError) as error:
             _log.warning("cannot list %s: %s", resource.plural, error or "time-out")
             return False
-        for raw in listed.items:
-            self._cache.observe(parse_object(kind, raw))
-        vanished = self._cache.take_list(kind, before, {_identify(raw) for raw in listed.items})
+        vanished = self._cache.take_list(kind, before, listed)
         if vanished:
             _log.info("%d %s vanished while no watch was open", vanished, resource.plural)
         return True
+
+    def _take_in(self, kind: ObservedKind, page: Iterable[Raw]) -> set[tuple[ObjectKey, Uid]]:
+        listed = set()
+        for raw in page:
+            self._cache.observe(parse_object(kind, raw))
+            listed.add(_identify(raw))
+        return listed
 
 
 def _identify(raw: Raw) -> tuple[ObjectKey, Uid]:

@@ -25,6 +25,7 @@ from modelcache_operator.decide.shortage import Shortage
 from modelcache_operator.decide.withdrawal import describe_withdrawal
 from modelcache_operator.decide.world import ModelCacheView, ModelVersionView
 
+_GIVEN_UP: Final = "given up, for others or on request"
 _REASON_OF_STATE: Final = {
     EntryState.PENDING: Reason.WAITING,
     EntryState.DOWNLOADING: Reason.DOWNLOADING,
@@ -274,7 +275,7 @@ def _judge_slow(tally: CopyTally, have: str) -> _Outlook:
         message = f"{have}; node {slow.node}: {slow.entry.reason}: {slow.entry.message}"
         return _Outlook(Reason.DEGRADED, message, is_ready=True)
     if tally.evicted:
-        message = f"{have}; {tally.evicted} made room for others: add capacity"
+        message = f"{have}; {tally.evicted} {_GIVEN_UP}: add capacity"
         return _Outlook(Reason.EVICTED, message, is_ready=True)
     return _Outlook(Reason.LOADING, have, is_ready=True, is_moving=True)
 
@@ -309,7 +310,7 @@ def _judge_too_few(facts: CacheFacts) -> _Outlook:
     if tally.pressed:
         message = truncate(f"{have}; {_describe_pressed(tally)}")
         return _Outlook(Reason.DISK_PRESSURE, message, is_stuck=True)
-    message = f"{have}; {tally.evicted} made room for others: add capacity or lower minReady"
+    message = f"{have}; {tally.evicted} {_GIVEN_UP}: add capacity or lower minReady"
     return _Outlook(Reason.EVICTED, message, is_stuck=True)
 
 

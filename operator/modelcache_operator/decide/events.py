@@ -60,7 +60,9 @@ def version_events(
     regarding = Regarding(
         names.KIND_MODEL_VERSION, version.key.namespace, version.key.name, version.uid
     )
-    told = tell_transition(regarding, version.status.conditions, became)
+    # That its source is being listed is quiet; all else that keeps it from being Ready is trouble,
+    # though it may pass by itself.
+    told = tell_transition(regarding, version.status.conditions, became, may_move=False)
     of_source = _tell_source(regarding, version.status.conditions, became)
     return (*told, *(note for note in of_source if note.reason not in {n.reason for n in told}))
 
@@ -74,6 +76,11 @@ def cache_events(cache: ModelCacheView, became: ModelCacheStatus) -> tuple[Event
         *_tell_change(regarding, cache.status, became, Condition.TRAFFIC_ROUTED),
         *_tell_versions(regarding, cache.status, became),
     )
+
+
+def weight_in_force(status: ModelCacheStatus) -> int:
+    """Percent of the traffic that the canary takes."""
+    return status.traffic.canary if status.traffic is not None else 0
 
 
 def node_events(
@@ -94,9 +101,16 @@ def node_events(
 
 
 def tell_transition(
-    regarding: Regarding, was: Sequence[ConditionStatus], became: Sequence[ConditionStatus]
+    regarding: Regarding,
+    was: Sequence[ConditionStatus],
+    became: Sequence[ConditionStatus],
+    *,
+    may_move: bool = True,
 ) -> tuple[EventNote, ...]:
-    """One Event if Ready changed its status or its reason."""
+    """One Event if Ready changed its status or its reason.
+
+    That something is not Ready is a warning, but of what `may_move` not while it does.
+    """
     old, new = find_condition(was), find_condition(became)
     if new is None or new.reason in _QUIET:
         return ()
@@ -106,7 +120,8 @@ def tell_transition(
     is_moving = moving is not None and moving.status == "True"
     if is_moving and new.reason in _QUIET_WHILE_MOVING:
         return ()
-    is_warning = (new.status != "True" and not is_moving) or new.reason in _READY_BUT
+    is_wanting = new.status != "True" and not (may_move and is_moving)
+    is_warning = is_wanting or new.reason in _READY_BUT
     return (EventNote(regarding, is_warning, new.reason, new.message or new.reason),)
 
 
@@ -118,10 +133,24 @@ def _tell_weight(
     old, new = find_condition(was.conditions, kind), find_condition(became.conditions, kind)
     if new is None:
         return ()
-    said_before = old is not None and (old.status, old.reason) == (new.status, new.reason)
-    if said_before and was.traffic == became.traffic:
+    told = (EventNote(regarding, new.status != "True", new.reason, new.message),)
+    if weight_in_force(was) != weight_in_force(became):
+        return told
+    if _is_passing(new):
         return ()
-    return (EventNote(regarding, new.status != "True", new.reason, new.message),)
+    said_before = old is not None and (old.status, old.reason) == (new.status, new.reason)
+    if old is not None and said_before and not _is_passing(old) and was.traffic == became.traffic:
+        return ()
+    return told
+
+
+def _is_passing(said: ConditionStatus) -> bool:
+    """True while all that the canary lacks is that its source is being listed.
+
+    A version that nobody has looked at yet has that word alone, without a sentence.
+    """
+    words = {word.rstrip(":") for word in said.message.split()}
+    return said.reason in _QUIET_WHILE_MOVING and Reason.RESOLVING.value in words
 
 
 def _tell_change(

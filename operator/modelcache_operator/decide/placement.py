@@ -90,7 +90,9 @@ def place(
     count = wanted - len(live)
     if is_still:
         count = min(count, max(0, demand.placement.min_ready - len(alive)))
-    picks, refusals = _pick(cache, demand, count, kept, books, trouble.left)
+    picks, refusals = frozenset[NodeName](), dict[NodeName, Refusal]()
+    if count > 0 or not wanted:
+        picks, refusals = _pick(cache, demand, count, kept, books, trouble.left)
     live |= picks
     moved = _choose_moves(cache, demand, movable, kept | picks, books, trouble.left)
     live = (live - frozenset(moved)) | frozenset(moved.values())
@@ -131,6 +133,8 @@ def _choose_moves(
     left: frozenset[NodeName],
 ) -> dict[NodeName, NodeName]:
     """Where each movable copy goes, if there is room for it."""
+    if not movable:
+        return {}
     free = {
         name: book
         for name, book in books.items()

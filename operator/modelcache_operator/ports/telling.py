@@ -16,10 +16,7 @@ class EventSink(Protocol):
 
 
 class QueueObserver(Protocol):
-    """What the work queue tells of itself. Called often: must be cheap."""
+    """What work queues tell of themselves. Called often: must be cheap."""
 
-    def queued(self, depth: int) -> None:
-        """A key has been queued; `depth` keys are ready or being worked on."""
-
-    def finished(self, kind: str, result: str, seconds: float, depth: int) -> None:
+    def finished(self, kind: str, result: str, seconds: float) -> None:
         """One run for a key of that kind has ended with `success`, `retry` or `bug`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from modelcache_api.names import Retention
 from modelcache_api.v1alpha1.model_cache import ModelCacheStatus
@@ -17,12 +18,13 @@ from modelcache_operator.decide.cache_status import (
 from modelcache_operator.decide.canary import describe_standstill
 from modelcache_operator.decide.copies import CopyTally, tally_copies
 from modelcache_operator.decide.eligibility import Demand
-from modelcache_operator.decide.events import cache_events
+from modelcache_operator.decide.events import cache_events, weight_in_force
 from modelcache_operator.decide.placement import ALL_COPIES, PlacementPlan, Trouble
 from modelcache_operator.decide.quota import effective_priority
 from modelcache_operator.decide.quota_placement import place_within
 from modelcache_operator.decide.stuck import (
     PATIENCE_SECONDS,
+    StuckSince,
     choose_movable,
     note_stuck,
     seconds_until_movable,
@@ -50,6 +52,9 @@ from modelcache_operator.rolling import NO_COPIES, Roller
 from modelcache_operator.routing import Router
 from modelcache_operator.workqueue import Requeue
 
+# A fleet that fills is told about that often which copies may be given up.
+_WITHHELD_SECONDS: Final = 30.0
+
 
 @dataclass(frozen=True, slots=True)
 class CacheReconciler:
@@ -74,13 +79,14 @@ class CacheReconciler:
             self._release(key)
             return Requeue()
         status, look_again = self._decide(cache)
+        is_back = weight_in_force(status) < weight_in_force(cache.status)
         if await self.writer.put_cache_status(cache, status):
             self.events.publish(cache_events(cache, status))
             if status.traffic != cache.status.traffic:
-                self.router.on_nodes_reassigned(self._nodes_of(key), frees_room=False)
+                self.router.on_weight(self._nodes_of(key), is_back=is_back)
         written = self.world.model_cache(key)
         if written is not None:
-            self.router.on_decided(written)
+            self.router.on_decided(written, is_back=is_back)
             self.gates.note(written)
         return Requeue(look_again)
 
@@ -105,8 +111,7 @@ class CacheReconciler:
         return (placed.everywhere if placed else frozenset()) | self.memory.demands.nodes_of(key)
 
     def _release(self, key: ObjectKey) -> None:
-        self.memory.unsatisfied.discard(key)
-        self.memory.traffic.forget(key)
+        self.memory.forget(key)
         self.roller.times.forget(key)
         nodes = self.memory.assignments.drop(key)
         self.router.on_nodes_reassigned(nodes, frees_room=True)
@@ -148,9 +153,11 @@ class CacheReconciler:
         if is_still and shortage is None and placed < wanted:
             shortage = describe_standstill(placed, wanted, tier)
         is_pinned = cache.spec.retention is Retention.PINNED and account.refusal is None
-        evictable: frozenset[NodeName] = frozenset()
+        tally = tally_copies(stable.uid, plan.live, wanted, books, tier)
+        self._remember_shortage(cache, plan, stuck)
+        chosen = frozenset[NodeName]()
         if not is_still and not is_pinned:
-            evictable = choose_evictable(
+            chosen = choose_evictable(
                 cache.uid,
                 stable.uid,
                 plan.live,
@@ -158,6 +165,7 @@ class CacheReconciler:
                 evictable_now=before.evictable,
                 books=books,
             )
+        evictable, told_in = self._withhold(cache.key, chosen, before.evictable, tally, now)
         new = replace(
             before,
             nodes=plan.nodes,
@@ -170,12 +178,31 @@ class CacheReconciler:
             is_pinned=is_pinned,
         )
         self._put(cache.key, before, new)
-        self._remember_shortage(cache, plan, new)
-        tally = tally_copies(stable.uid, plan.live, wanted, books, tier)
         beside, look_again = self._place_beside(cache, new, tally.ready)
         movable_in = seconds_until_movable(new.stuck_since, now)
         facts = CacheFacts(cache, named, tally, shortage, self._count_demanded(cache.key), beside)
-        return facts, _first(movable_in, look_again)
+        return facts, _first(movable_in, told_in, look_again)
+
+    def _withhold(
+        self,
+        key: ObjectKey,
+        chosen: frozenset[NodeName],
+        before: frozenset[NodeName],
+        tally: CopyTally,
+        now: float,
+    ) -> tuple[frozenset[NodeName], float | None]:
+        """Those of the chosen copies that may be given up already, and seconds until the others.
+
+        While more copies come and nobody lacks room they are told together: each node of each copy
+        would be written once more.
+        """
+        memory = self.memory
+        left = memory.withheld.setdefault(key, now) + _WITHHELD_SECONDS - now
+        is_in_time = tally.furthest is None or chosen <= before
+        if is_in_time or left <= 0 or memory.unsatisfied:
+            del memory.withheld[key]
+            return chosen, None
+        return chosen & before, left
 
     def _place_beside(
         self, cache: ModelCacheView, before: Assignment, stable_ready: int
@@ -187,7 +214,7 @@ class CacheReconciler:
             new = replace(new, evictable=frozenset())
         self._put(cache.key, before, new)
         if copies.shortage is not None:
-            self.memory.unsatisfied.add(cache.key)
+            self._note_lack(cache.key)
         verdict = roller.decide(cache, copies, stable_ready, has_stable=bool(new.nodes))
         return BesideFacts(
             canary=find_named_canary(cache, self.world),
@@ -198,13 +225,23 @@ class CacheReconciler:
         ), _first(verdict.look_again if verdict else None, roller.look_again(cache, new))
 
     def _remember_shortage(
-        self, cache: ModelCacheView, plan: PlacementPlan, placed: Assignment
+        self, cache: ModelCacheView, plan: PlacementPlan, stuck: StuckSince
     ) -> None:
-        wants_any_node = cache.spec.placement.copies == ALL_COPIES
-        if plan.shortage is not None or placed.stuck_since or wants_any_node:
-            self.memory.unsatisfied.add(cache.key)
+        memory, key = self.memory, cache.key
+        if cache.spec.placement.copies == ALL_COPIES:
+            memory.everywhere.add(key)
         else:
-            self.memory.unsatisfied.discard(cache.key)
+            memory.everywhere.discard(key)
+        if plan.shortage is not None or stuck.keys() & plan.nodes:
+            self._note_lack(key)
+        else:
+            memory.unsatisfied.discard(key)
+
+    def _note_lack(self, key: ObjectKey) -> None:
+        """Room would matter: what may be given up is told without waiting."""
+        if key not in self.memory.unsatisfied:
+            self.memory.unsatisfied.add(key)
+            self.router.look_at_withheld()
 
     def _hold_what_is_there(
         self, cache: ModelCacheView, named: ModelVersionView | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +19,7 @@ from modelcache_operator.decide.version_status import (
     make_version_status,
     source_in_status,
 )
-from modelcache_operator.decide.world import ModelVersionView, ObjectKey
+from modelcache_operator.decide.world import ModelVersionView, ObjectKey, Uid
 from modelcache_operator.memory import Memory
 from modelcache_operator.ports.clock import Clock
 from modelcache_operator.ports.cluster import ClusterWriter
@@ -73,15 +74,16 @@ class VersionReconciler:
         source: ResolvedSource | RefusedSource | None,
         content: KnownContent | None,
     ) -> None:
+        live = [book for book in self._holders(version) if book.has_live_agent]
         facts = VersionFacts(
             version,
             source,
             content,
-            self._count_nodes(version, Tier.DISK),
+            _count_verified(live, version.uid, Tier.DISK),
             self.resolver.loss(version),
             self.rechecker.current(version, source),
-            nodes_in_host=self._count_nodes(version, Tier.HOST),
-            nodes_on_gpu=self._count_nodes(version, Tier.GPU),
+            nodes_in_host=_count_verified(live, version.uid, Tier.HOST),
+            nodes_on_gpu=_count_verified(live, version.uid, Tier.GPU),
         )
         status = make_version_status(facts, self.clock.now())
         if await self.writer.put_version_status(version, status):
@@ -104,16 +106,14 @@ class VersionReconciler:
         entries = (book.reported.get(version.uid) for book in self._holders(version))
         return any(entry is not None and entry.content_digest is not None for entry in entries)
 
-    def _count_nodes(self, version: ModelVersionView, tier: Tier) -> int:
-        return sum(
-            book.has_live_agent and book.has_verified_in(version.uid, tier)
-            for book in self._holders(version)
-        )
-
     def _holders(self, version: ModelVersionView) -> list[NodeBook]:
         books = self.memory.books.all()
         holders = self.memory.holders(version.uid)
         return [books[name] for name in holders if name in books]
+
+
+def _count_verified(live: Iterable[NodeBook], version: Uid, tier: Tier) -> int:
+    return sum(book.has_verified_in(version, tier) for book in live)
 
 
 def _is_reported(version: ModelVersionView) -> bool:

@@ -238,6 +238,9 @@ def test_people_may_take_our_labels_away_and_delete_cache_nodes(guarded, fresh_n
     }
     guarded.operator.create(f"{API}/cachenodes", body)
     guarded.tenant.patch(f"{API}/cachenodes/{fresh_name}", labelled(note="x"))
+    # As `kubectl modelcache evict` does.
+    wish = {"evict.modelcache.io/0d8c": "2026-01-01T00:00:00+00:00"}
+    guarded.tenant.patch(f"{API}/cachenodes/{fresh_name}", {"metadata": {"annotations": wish}})
     guarded.tenant.delete(f"{API}/cachenodes/{fresh_name}")
 
 

@@ -15,7 +15,7 @@ VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletec
 OURS, CORE, COORDINATION = "modelcache.io", "", "coordination.k8s.io"
 
 # (group, resource, namespace): {verb: (file, what asks for it there)}. All other verbs are refused.
-LISTED = ("operator/modelcache_operator/adapters/relist.py", "self._kube.list(resource")
+LISTED = ("operator/modelcache_operator/adapters/relist.py", "self._kube.list_pages(resource")
 WATCHED = ("operator/modelcache_operator/kopf_app.py", "kopf.on.event(")
 APPLIED = ("operator/modelcache_operator/adapters/cluster.py", "self._kube.apply(")
 UNLABELLED = ("operator/modelcache_operator/adapters/cluster.py", "merge_patch(NODES")

@@ -18,6 +18,7 @@ from modelcache_agent.decide.history import History, LoadCost
 from modelcache_agent.decide.host_pressure import HostPressure
 from modelcache_agent.decide.host_world import HostSetback, HostView
 from modelcache_agent.decide.ledger import Ledger
+from modelcache_agent.decide.measures import EvictionCause
 from modelcache_agent.decide.planner import make_plan
 from modelcache_agent.decide.policies import POLICIES
 from modelcache_agent.decide.setbacks import Setback
@@ -25,7 +26,14 @@ from modelcache_agent.decide.watermarks import Pressure
 from modelcache_agent.inputs.codec import CodecError, decode, encode
 from modelcache_agent.inputs.log import InputLog
 from modelcache_agent.inputs.program import main
-from modelcache_agent.inputs.records import Decided, Happening, Header, LogError, read_records
+from modelcache_agent.inputs.records import (
+    Decided,
+    Happening,
+    Header,
+    LogError,
+    hash_plan,
+    read_records,
+)
 from modelcache_agent.inputs.replay import summarize
 from modelcache_agent.tiers.history_book import Wait
 from modelcache_api.names import Reason, Tier
@@ -289,6 +297,26 @@ def test_the_program_says_what_came_of_it(tmp_path, capsys):
     bad = write(tmp_path / "bad", *folder.lines[:-1], json.dumps(other))
     assert main([good, bad]) == 1
     assert "1 decided otherwise, the first at 2.000" in capsys.readouterr().out
+
+
+def test_a_log_of_an_older_agent_is_read_and_says_whose_decisions_it_has(tmp_path, capsys):
+    """It knew neither copies that are asked to go nor causes in one word."""
+    folder = Folder(tmp_path)
+    world = a_world(A, held=[a_held("a")], pressure=Pressure(1, 1, "full"), in_use=frozenset())
+    folder.decide(world)
+    header, line = folder.lines
+    row = json.loads(line)
+    del row["set"]["dismissed"]
+    plan = make_plan(world, POLICIES["lru"])
+    assert [victim.kind for victim in plan.victims] == [EvictionCause.PRESSURE]
+    older = replace(plan, victims=tuple(replace(v, kind=EvictionCause.ROOM) for v in plan.victims))
+    log = write(tmp_path / "log", header, json.dumps(row | {"plan": hash_plan(older)}))
+    assert main([log]) == 1
+    told = capsys.readouterr().out
+    assert "1 decisions, 0 attaches: 1 decided otherwise" in told
+    assert "agent 1.2.3 wrote it" in told
+    (_, decided) = read_records(Path(log).read_text().splitlines())
+    assert comparable(decided.world) == comparable(world)
 
 
 @pytest.mark.parametrize(

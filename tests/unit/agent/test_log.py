@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from modelcache_agent.log import LineFormatter
+from modelcache_api.log_fields import about
 
 
 def line(message, *args, **more) -> str:
@@ -22,3 +23,9 @@ def test_hostile_text_stays_in_its_line():
     assert "\n" not in text
     assert "\x1b" not in text
     assert "a\\nERROR" in text
+
+
+def test_each_line_tells_node_and_subject():
+    record = logging.LogRecord("modelcache_agent.errands", 30, "f", 1, "uid=u1 slow", (), None)
+    with about(uid="u1", model="m1", trace="t"):
+        assert LineFormatter("n1").format(record).endswith("uid=u1 slow node=n1 model=m1 trace=t")

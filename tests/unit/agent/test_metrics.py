@@ -41,6 +41,16 @@ def test_the_book_and_the_entries():
     )
 
 
+def test_what_alerts_ask_the_increase_of_begins_at_zero():
+    samples = scrape(PrometheusMetrics(FetchCounters))
+    for name in ("fetch_retries", "failures"):
+        for reason in ("Throttled", "TransferStalled", "TransferFailed", "EndpointUnreachable"):
+            assert samples[f"modelcache_agent_{name}_total", (("reason", reason),)] == 0
+    counters = FetchCounters(retries={Reason.THROTTLED: 3})
+    samples = scrape(PrometheusMetrics(lambda: counters))
+    assert samples["modelcache_agent_fetch_retries_total", (("reason", "Throttled"),)] == 3
+
+
 def test_the_book_of_host_memory_is_there_while_the_tier_is_on():
     metrics = PrometheusMetrics(FetchCounters)
     assert not any("host_bytes" in name for name, _ in scrape(metrics))

@@ -8,7 +8,7 @@ import pytest
 
 from builders import NOW, digest
 from modelcache_cli.errors import CliError
-from modelcache_cli.verify import describe, find_problem, observe_version
+from modelcache_cli.verify import describe, find_problem, observe_version, to_document
 from modelcache_kube import Forbidden
 from modelcache_operator.decide.world import ObjectKey
 
@@ -100,6 +100,26 @@ async def test_all_that_is_known_is_told():
         f"Content digest  {digest('c')}\n"
         "Nodes           2 Cached, 1 Downloading\n"
     )
+
+
+async def test_programs_get_the_same_with_what_is_not_right():
+    seen = await observe_version(KubeWith(version(), (node("n1"), node("n2", "Pending"))), KEY, NOW)
+    assert to_document(seen, None) == {
+        "namespace": "search",
+        "name": "m1",
+        "uri": "s3://models/m",
+        "sourceDigest": digest("a"),
+        "contentDigest": digest("c"),
+        "sizeBytes": None,
+        "sourceState": "Resolved",
+        "lastCheckTime": NOW.isoformat(),
+        "nodes": {"n1": "Cached", "n2": "Pending"},
+        "problem": None,
+    }
+    blind = await observe_version(KubeWith(version((READY,), None), None), KEY, NOW)
+    told = to_document(blind, "SourceGone: it is gone")
+    assert (told["nodes"], told["problem"]) == (None, "SourceGone: it is gone")
+    assert (told["sourceState"], told["lastCheckTime"]) == (None, None)
 
 
 FAILED = node("n2", "Failed", reason="SourceChanged", message="'a' carries another ETag")

@@ -6,10 +6,10 @@ import pytest
 
 from builders import digest
 from modelcache_api.decisions import Decision, DecisionKind, Decisions
-from modelcache_api.names import GATE_PLACEMENT, LABEL_CACHE, LABEL_TRACK, Tier
+from modelcache_api.names import CSI_DRIVER, GATE_PLACEMENT, LABEL_CACHE, LABEL_TRACK, Tier
 from modelcache_cli.errors import CliError
 from modelcache_cli.why import Target, TargetKind, parse_target
-from modelcache_cli.why_answer import explain
+from modelcache_cli.why_answer import find_answer
 from modelcache_kube import Forbidden
 from modelcache_kube.client import ObjectList
 
@@ -56,7 +56,7 @@ def having(*conditions, **status):
 
 
 async def ask(kube, *words):
-    return await explain(kube, parse_target(words, "search"), SYSTEM)
+    return (await find_answer(kube, parse_target(words, "search"), SYSTEM)).tell()
 
 
 @pytest.mark.parametrize(
@@ -141,6 +141,20 @@ async def test_a_model_cache_is_explained_in_one_line(found, line):
     assert await ask(Kube(modelcaches={"m": found}), "m") == line
 
 
+@pytest.mark.parametrize(
+    ("plural", "word"),
+    [("modelcaches", "mcache"), ("modelversions", "mver"), ("modelcachequotas", "mquota")],
+)
+async def test_what_was_said_of_a_former_spec_is_no_answer_for_the_present_one(plural, word):
+    found = having(condition("Ready", message="2 verified copies"), observedGeneration=1)
+    found["metadata"] = {"name": "m", "generation": 2}
+    line = await ask(Kube(**{plural: {"m": found}}), f"{word}/m")
+    said = "Resolving: the operator has not looked at the present spec yet; cure: check that the"
+    assert said in line
+    found["status"]["observedGeneration"] = 2
+    assert "2 verified copies" in await ask(Kube(**{plural: {"m": found}}), f"{word}/m")
+
+
 async def test_a_version_whose_source_is_gone_says_so_although_it_is_ready():
     gone = condition("SourceCurrent", "False", "SourceGone", "404")
     told = await ask(
@@ -203,6 +217,22 @@ async def test_a_node_tells_what_went_with_which_score_and_for_what():
     assert kube.asked == [("agent-x", SYSTEM, 9404, "/decisions")]
 
 
+async def test_for_programs_the_answer_has_the_cure_and_the_decisions_apart():
+    kube = Kube((EVICTED,), cachenodes={"n1": having(ALIVE)})
+    told = (await find_answer(kube, parse_target(["node/n1"], "search"), SYSTEM)).to_document()
+    assert (told["kind"], told["name"], told["namespace"]) == ("node", "n1", None)
+    assert (told["reason"], told["cure"], told["trouble"]) == ("AgentAlive", "", "")
+    assert told["decisions"][0]["kind"] == "Evicted"
+    refused = Kube(Forbidden("no"), cachenodes={"n1": having(ALIVE)})
+    told = (await find_answer(refused, parse_target(["node/n1"], "search"), SYSTEM)).to_document()
+    assert (told["decisions"], told["trouble"][:12]) == (None, "you may not ")
+    gone = condition("Ready", "False", "SourceGone", "404")
+    kube = Kube(modelversions={"m": having(gone)})
+    told = (await find_answer(kube, parse_target(["mver/m"], "search"), SYSTEM)).to_document()
+    assert told["cure"].startswith("restore the source's files")
+    assert "decisions" not in told
+
+
 async def test_a_node_with_a_warning_and_one_with_a_failure_say_so():
     pressed = having(ALIVE, condition("DiskPressure", reason="DiskPressure", message="92 %"))
     failed = having(
@@ -236,15 +266,21 @@ async def test_decisions_of_another_release_are_no_traceback(monkeypatch):
     assert note.startswith("its decisions cannot be read: the agent on node n1 tells what this")
 
 
-def a_pod(*, gated=False, node=None, labels=None, conditions=()):
-    spec = {"schedulingGates": [{"name": GATE_PLACEMENT}]} if gated else {}
+VOLUME = {"name": "modelcache", "csi": {"driver": CSI_DRIVER}}
+
+
+def a_pod(*, gated=False, node=None, labels=None, conditions=(), volumes=(VOLUME,), **status):
+    spec = {"volumes": list(volumes)}
+    if gated:
+        spec["schedulingGates"] = [{"name": GATE_PLACEMENT}]
     if node:
         spec["nodeName"] = node
     labels = {LABEL_CACHE: "m"} if labels is None else labels
-    return {"metadata": {"labels": labels}, "spec": spec, "status": {"conditions": conditions}}
+    status = {"conditions": conditions, **status}
+    return {"metadata": {"labels": labels}, "spec": spec, "status": status}
 
 
-def a_node(state="Downloading", reason="Downloading", message="", percent=40):
+def a_node(state="Downloading", reason="Downloading", message="", percent=40, ready=ALIVE):
     entry = {
         "uid": "u1",
         "state": state,
@@ -253,14 +289,17 @@ def a_node(state="Downloading", reason="Downloading", message="", percent=40):
         "progressPercent": percent,
     }
     return {
+        "metadata": {"name": "n1"},
         "spec": {
             "nodeUid": "n",
             "caches": [{"namespace": "search", "name": "m", "stableUid": "u1"}],
         },
-        "status": {"entries": [entry]},
+        "status": {"conditions": [ready], "entries": [entry]},
     }
 
 
+LOST = condition("Ready", "False", "NodeLost", "silent for 5 min")
+CREATING = {"state": {"waiting": {"reason": "ContainerCreating"}}}
 UNSCHEDULED = {"type": "PodScheduled", "reason": "Unschedulable", "message": "0/3 nodes: full"}
 
 
@@ -283,9 +322,37 @@ UNSCHEDULED = {"type": "PodScheduled", "reason": "Unschedulable", "message": "0/
         ),
         pytest.param(
             a_pod(node="n1"),
-            {"spec": {"nodeUid": "n"}},
+            {
+                "metadata": {"name": "n1"},
+                "spec": {"nodeUid": "n"},
+                "status": {"conditions": [ALIVE]},
+            },
             "Cached: 1 verified copy",
             id="not assigned there yet: how the ModelCache stands",
+        ),
+        pytest.param(
+            a_pod(node="n1"),
+            a_node(ready=LOST),
+            "NodeLost: of node n1: silent for 5 min; cure: ",
+            id="its agent is lost: what it said of its copies is old",
+        ),
+        pytest.param(
+            a_pod(node="n1", volumes=[]),
+            a_node("Cached", "Cached", percent=100),
+            "NotInjected: it has no volume of csi.modelcache.io; cure: see that",
+            id="made while the webhook was away",
+        ),
+        pytest.param(
+            a_pod(node="n1", containerStatuses=[CREATING]),
+            a_node("Cached", "Cached", percent=100),
+            "ContainerCreating: its model is on its node, but no container of it is created; cure:",
+            id="its kubelet has no driver, or its image is not there",
+        ),
+        pytest.param(
+            a_pod(node="n1", containerStatuses=[{"state": {"running": {}}}]),
+            a_node("Cached", "Cached", percent=100),
+            "Cached: on the pod's node: 100% of",
+            id="it runs",
         ),
     ],
 )
@@ -303,6 +370,13 @@ async def test_a_pod_of_the_canary_is_told_of_the_canary():
     pod = a_pod(node="n1", labels={LABEL_CACHE: "m", LABEL_TRACK: "canary"})
     kube = Kube(pods={"p": pod}, modelcaches={"m": having()}, cachenodes={"n1": node})
     assert (await ask(kube, "pod/p")).startswith("pod search/p: QuotaExceeded: on the pod's node:")
+
+
+async def test_a_pod_without_a_volume_tells_what_was_left_out():
+    pod = a_pod(volumes=[{"name": "scratch", "emptyDir": {}}])
+    pod["metadata"]["annotations"] = {"modelcache.io/not-injected": "volume modelcache"}
+    kube = Kube(pods={"p": pod}, modelcaches={"m": having()})
+    assert "io: left out: volume modelcache; cure: see" in await ask(kube, "pod/p")
 
 
 async def test_a_pod_with_a_name_that_stands_for_nothing_and_one_without_our_label():

@@ -14,6 +14,7 @@ from builders import (
     make_node,
     make_version,
 )
+from modelcache_api.log_fields import about
 from modelcache_api.names import Condition
 from modelcache_api.v1alpha1.model_cache import CopiesStatus, ModelCacheStatus
 from modelcache_api.v1alpha1.rollout import HeldVersion, TrafficStatus
@@ -211,6 +212,25 @@ class TestParsing:
         assert view.status.tiers[0].name == "Disk"
         assert [entry.uid for entry in view.status.entries] == ["v1"]
 
+    def test_what_nodes_are_told_and_say_alike_is_in_memory_once(self):
+        told = {"uid": "v1", "sourceDigest": "sha256:" + "a" * 64, "sizeBytes": 1}
+        ref = {"namespace": "search", "name": "c1", "stableUid": "v1"}
+
+        def view(name: str, **more: object):
+            raw = {
+                "metadata": {"name": name, "uid": f"cn-{name}"},
+                "spec": {"nodeUid": f"uid-{name}", "entries": [told | more], "caches": [ref]},
+                "status": {"entries": [CACHED]},
+            }
+            return parse_object(ObservedKind.CACHE_NODES, raw).view
+
+        one, two, third = view("n1"), view("n2"), view("n3", evictable=True)
+        assert one.spec.entries[0] is two.spec.entries[0]
+        assert one.spec.caches[0] is two.spec.caches[0]
+        assert one.status.entries[0] is two.status.entries[0]
+        assert third.spec.entries[0].evictable
+        assert not one.spec.entries[0].evictable
+
     def test_an_agents_lease(self):
         raw = {
             "metadata": {
@@ -398,6 +418,11 @@ class TestLogs:
     def test_a_record_is_one_line_without_control_characters(self):
         line = _OneLine("%(message)s").format(self.record("a\nb\x1b[31m"))
         assert line == "a\\x0ab\\x1b[31m"
+
+    def test_a_record_tells_what_it_is_about(self):
+        with about(object="node:n1", trace="t"):
+            line = _OneLine("%(message)s").format(self.record("again in 2 s"))
+        assert line == "again in 2 s object=node:n1 trace=t"
 
     def test_kopfs_tracebacks_are_left_out_and_ours_are_kept(self):
         try:

@@ -9,8 +9,9 @@ import pytest
 
 from builders import GIB, digest, make_cache, make_node, make_version
 from fakes.memory_core import MemoryCore, MemoryWorld
-from modelcache_api.names import Condition, EntryState, Reason
+from modelcache_api.names import NODE_LABEL_PREFIX, Condition, EntryState, Reason
 from modelcache_api.v1alpha1.cache_node import PeerStatus
+from modelcache_operator import routing
 from modelcache_operator.adapters.parsing import ObservedKind
 from modelcache_operator.agents import Agents
 from modelcache_operator.decide.liveness import Liveness, LivenessLimits
@@ -20,7 +21,7 @@ from modelcache_operator.decide.world import (
     NodeName,
     ObjectKey,
 )
-from modelcache_operator.keys import SWEEP
+from modelcache_operator.keys import SWEEP, cache_key
 from modelcache_operator.ports.sources import SourceError
 
 C1, M1 = ObjectKey("search", "c1"), ObjectKey("search", "m1")
@@ -673,3 +674,169 @@ def test_a_large_cluster_converges_with_a_bounded_number_of_writes():
     assert writes["cache status"] <= 50 * 5
     assert writes["cache node"] <= 200 + 50 * 4 * 4
     assert GIB
+
+
+def test_C40_what_many_nodes_report_of_a_ready_cache_is_looked_at_less_often(stage, monkeypatch):
+    monkeypatch.setattr(routing, "_REPORTS_A_SECOND", 1)
+    key = cache_key(C1)
+    name = NodeName(min(stage.holders()))
+    stage.core.queue.later.clear()
+    seen = stage.world.cache.cache_node(name)
+    entries = tuple(entry.model_copy(update={"mounts": 1}) for entry in seen.status.entries)
+    status = seen.status.model_copy(update={"entries": entries})
+    stage.world.show(replace(seen, status=status))
+    assert stage.core.queue.later[key] == 2
+
+
+def test_C40_reports_are_looked_at_less_often_where_there_are_many_caches(stage, monkeypatch):
+    for number in range(3):
+        stage.world.add_version(f"x{number}")
+        stage.world.add_cache(f"x{number}", version=f"x{number}", copies=1)
+    stage.settle()
+    monkeypatch.setattr(routing, "_LOOKS_A_SECOND", 1)
+    name = NodeName(min(stage.holders()))
+    stage.core.queue.later.clear()
+    seen = stage.world.cache.cache_node(name)
+    entries = tuple(entry.model_copy(update={"mounts": 1}) for entry in seen.status.entries)
+    status = seen.status.model_copy(update={"entries": entries})
+    stage.world.show(replace(seen, status=status))
+    assert stage.core.queue.later[cache_key(C1)] == 4
+
+
+def report(stage, name, **changes):
+    """The node's agent says something else of its only entry."""
+    seen = stage.world.cache.cache_node(NodeName(name))
+    entries = tuple(entry.model_copy(update=changes) for entry in seen.status.entries)
+    status = seen.status.model_copy(update={"entries": entries})
+    stage.core.queue.urgent.clear()
+    stage.world.show(replace(seen, status=status))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {"state": EntryState.FAILED, "reason": "DigestMismatch"},
+        {"state": EntryState.VERIFYING},
+        {"state": EntryState.EVICTED},
+        {"content_digest": digest("e")},
+        {"tier": None},
+    ],
+    ids="-".join,
+)
+def test_C40_a_copy_that_is_lost_waits_for_no_other_report(stage, monkeypatch, loss):
+    monkeypatch.setattr(routing, "_REPORTS_A_SECOND", 1)
+    report(stage, min(stage.holders()), **loss)
+    assert cache_key(C1) in stage.core.queue.keys
+    # Where no traffic can go back it takes its turn: a store that is away loses copies everywhere.
+    assert cache_key(C1) not in stage.core.queue.urgent
+
+
+def test_C40_no_report_waits_for_others_for_ever(stage, monkeypatch):
+    monkeypatch.setattr(routing, "_REPORTS_A_SECOND", 0.001)
+    stage.core.queue.later.clear()
+    report(stage, min(stage.holders()), mounts=1)
+    assert stage.core.queue.later[cache_key(C1)] == 5
+    stage.core.runs.clear()
+    stage.settle()
+    assert stage.core.runs["cache"] == 1
+    assert not stage.core.queue.later
+
+
+def test_what_a_living_agent_labels_is_no_reason_to_look_at_its_node(stage):
+    name = NodeName(min(stage.holders()))
+    node = stage.world.cache.node(name)
+    labels = {**node.labels, f"{NODE_LABEL_PREFIX}m2": "disk"}
+    stage.core.runs.clear()
+    stage.world.show(replace(node, labels=labels))
+    stage.settle()
+    assert not stage.core.runs
+
+
+def test_that_a_node_is_lost_is_looked_at_as_soon_as_ever(stage, monkeypatch):
+    monkeypatch.setattr(routing, "_REPORTS_A_SECOND", 1)
+    stage.core.queue.later.clear()
+    stage.core.router.on_liveness(stage.holders())
+    assert cache_key(C1) in stage.core.queue.keys
+
+
+def of_all_nodes(nodes=4):
+    """A ModelCache on all nodes, which all have it."""
+    stage = Stage(nodes)
+    stage.world.add_version()
+    stage.world.add_cache(copies="All")
+    stage.settle()
+    assert stage.cache().status.copies_summary == f"{nodes}/{nodes}"
+    return stage
+
+
+def test_C40_who_is_on_all_nodes_is_looked_at_for_new_nodes_and_not_for_room():
+    stage = of_all_nodes()
+    stage.core.runs.clear()
+    seen = stage.world.cache.cache_node(NodeName("n0"))
+    disk = seen.status.tiers[0].model_copy(update={"pending_release_bytes": 1})
+    tiers = (disk, *seen.status.tiers[1:])
+    stage.world.show(replace(seen, status=seen.status.model_copy(update={"tiers": tiers})))
+    stage.core.router.look_at_unsatisfied()
+    assert cache_key(C1) not in {*stage.core.queue.keys, *stage.core.queue.later}
+    stage.settle()
+    stage.world.add_node("n4")
+    stage.core.list_leases()
+    stage.settle()
+    assert stage.cache().status.copies_summary == "5/5"
+
+
+def test_C40_a_node_that_begins_to_match_gets_its_copy_of_what_is_on_all():
+    stage = Stage(2)
+    stage.world.add_node("n2", labels={"pool": "gpu"})
+    stage.core.list_leases()
+    stage.world.add_version()
+    stage.world.add_cache(copies="All", node_selector={"pool": "gpu"})
+    stage.settle()
+    assert stage.holders() == {"n2"}
+    node = stage.world.cache.node(NodeName("n0"))
+    stage.world.show(replace(node, labels={**node.labels, "pool": "gpu"}))
+    stage.settle()
+    assert stage.holders() == {"n0", "n2"}
+
+
+def evictable(stage, uid="uid-m1"):
+    nodes = stage.world.cache.cache_nodes()
+    return {node.name for node in nodes if (one := node.spec.find_entry(uid)) and one.evictable}
+
+
+def filling(nodes=6):
+    """A ModelCache on all nodes, of which half have it."""
+    stage = Stage(nodes)
+    stage.world.add_version()
+    for number in range(nodes // 2, nodes):
+        stage.world.states[f"n{number}", "uid-m1"] = EntryState.DOWNLOADING
+    stage.world.add_cache(copies="All")
+    stage.settle()
+    assert stage.cache().status.copies_summary == f"{nodes // 2}/{nodes}"
+    return stage
+
+
+def test_C40_nodes_are_written_once_for_what_may_be_given_up_while_a_fleet_fills():
+    stage = filling()
+    assert evictable(stage) == set()
+    before = stage.world.writes["cache node"]
+    stage.world.states.clear()
+    stage.settle()
+    assert len(evictable(stage)) == 5
+    assert stage.world.writes["cache node"] - before == 5
+
+
+def test_what_may_be_given_up_is_told_in_time_though_copies_come_for_hours():
+    stage = filling()
+    stage.world.clock.seconds += 31
+    stage.core.queue.add(cache_key(C1))
+    stage.settle()
+    assert len(evictable(stage)) == 2
+
+
+def test_what_may_be_given_up_is_told_at_once_when_another_lacks_room():
+    stage = filling()
+    stage.world.add_version("big")
+    stage.world.add_cache("c2", version="big", copies=7)
+    stage.settle()
+    assert len(evictable(stage)) == 2

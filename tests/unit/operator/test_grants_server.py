@@ -14,6 +14,7 @@ import pytest
 from fakes.seen_world import SeenWorld
 from fakes.tls_world import PrivateAuthority
 from modelcache_agent.peers.credentials import PeerCredentials as AgentCredentials
+from modelcache_api.log_fields import about, add_fields, make_trace_header
 from modelcache_api.names import Reason
 from modelcache_api.wire import CertificateRequest, CertificateResponse
 from modelcache_kube.errors import ApiUnavailable
@@ -23,6 +24,8 @@ from modelcache_operator.grant_authentication import DeniedError
 from modelcache_operator.grants_server import GrantsServer, ServerSettings
 from modelcache_operator.peer_credentials import PeerCredentials
 from modelcache_operator.ports.authority import Authority
+
+BODY = b'{"entries": [{"uid": "u"}]}'
 
 
 class Authenticator:
@@ -37,7 +40,11 @@ class Authenticator:
 class Service:
     error: Exception | None = None
 
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
     async def grant(self, caller, request):
+        self.asked.set()
         if self.error is not None:
             raise self.error
         await asyncio.sleep(3600)
@@ -56,10 +63,10 @@ async def knock(parts):
     port = await server.start("127.0.0.1", 0, authority.context())
     trust = ssl.create_default_context(cadata=authority.pem.decode())
 
-    async def post(path="/v1/grants", data=b'{"entries": [{"uid": "u"}]}'):
+    async def post(path="/v1/grants", data=BODY, headers=None):
         async with aiohttp.ClientSession() as session:
             url = f"https://127.0.0.1:{port}{path}"
-            async with session.post(url, data=data, ssl=trust) as answer:
+            async with session.post(url, data=data, headers=headers, ssl=trust) as answer:
                 return answer.status, await answer.json(), answer.headers.get("Retry-After")
 
     yield post
@@ -154,3 +161,43 @@ async def test_without_peers_nobody_is_certified(knock):
                 assert answer.status == 404
     finally:
         await server.stop()
+
+
+async def test_a_refusal_in_the_log_tells_the_trace_that_the_agent_sent(parts, knock, caplog):
+    trace, told = "0af7651916cd43dd8448eb211c80319c", []
+    parts[0].error = DeniedError(HTTPStatus.FORBIDDEN, "not yours")
+
+    class Tell(logging.Handler):
+        def emit(self, record):
+            told.append(add_fields(record.getMessage()))
+
+    handler = Tell()
+    logger = logging.getLogger("modelcache_operator.grants_server")
+    logger.addHandler(handler)
+    caplog.set_level(logging.INFO, logger.name)
+    try:
+        with about(trace=trace):
+            await knock(headers=make_trace_header())
+        await knock(headers={"traceparent": "evil\tvalue"})
+    finally:
+        logger.removeHandler(handler)
+    assert told == [
+        f"/v1/grants refused: not yours trace={trace} node=n1",
+        "/v1/grants refused: not yours node=n1",
+    ]
+
+
+async def test_a_request_that_takes_long_does_not_outlast_the_pods_grace(parts):
+    authority = PrivateAuthority()
+    settings = ServerSettings(grant_seconds=60.0, last_answers_seconds=0.1)
+    server = GrantsServer(*parts, SeenWorld(), clock=lambda: 0.0, settings=settings)
+    port = await server.start("127.0.0.1", 0, authority.context())
+    trust = ssl.create_default_context(cadata=authority.pem.decode())
+    url = f"https://127.0.0.1:{port}/v1/grants"
+    async with aiohttp.ClientSession() as session:
+        asking = asyncio.create_task(session.post(url, data=BODY, ssl=trust))
+        await asyncio.wait_for(parts[0].asked.wait(), 10)
+        await asyncio.wait_for(server.stop(), 10)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    assert ServerSettings().last_answers_seconds < 15

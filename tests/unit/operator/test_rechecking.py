@@ -329,3 +329,33 @@ def test_a_pin_that_is_set_late_ends_what_was_said_of_the_source(stage):
     stage.wait(1.2 * DAY, step=HOUR)
     stage.edit(digest=digest("e"))
     assert stage.condition() is None
+
+
+def test_C61_hours_without_an_operator_cost_one_look_and_then_one_a_minute(stage):
+    stage.edit(source={"recheck_interval": "1m"})
+    stage.wait(300, step=10)
+    stage.core.end()
+    stage.world.clock.seconds += 3 * HOUR
+    stage.world.renew_all()
+    stage.listed.clear()
+    stage.begin()
+    assert stage.wait(59, step=1) == 1
+    assert stage.wait(600, step=1) in (9, 10)
+
+
+def test_C61_a_leader_that_was_suspended_for_hours_looks_once(stage):
+    stage.edit(source={"recheck_interval": "1m"})
+    stage.wait(300, step=10)
+    stage.listed.clear()
+    assert stage.wait(3 * HOUR, step=3 * HOUR) == 1
+    assert stage.wait(59, step=1) == 0
+    assert stage.wait(600, step=1) in (9, 10)
+
+
+def test_C61_from_daily_to_every_minute_is_one_look_at_once_and_then_one_a_minute(stage):
+    stage.wait(12 * HOUR, step=HOUR)
+    stage.listed.clear()
+    stage.edit(source={"recheck_interval": "1m"})
+    assert len(stage.listed) == 1
+    assert stage.wait(59, step=1) == 0
+    assert stage.wait(600, step=1) in (9, 10)

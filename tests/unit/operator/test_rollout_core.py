@@ -10,7 +10,9 @@ from builders import GIB, digest, make_cache, make_pod_view
 from fakes.memory_core import MemoryCore, MemoryWorld
 from modelcache_api.names import Condition, EntryOrigin, EntryState, Reason
 from modelcache_api.v1alpha1.rollout import CanarySpec, RolloutSpec
+from modelcache_operator import routing
 from modelcache_operator.decide.world import NodeName, ObjectKey, Uid
+from modelcache_operator.keys import cache_key, node_key
 from modelcache_operator.ports.sources import SourceError
 
 C1 = ObjectKey("search", "c1")
@@ -546,3 +548,74 @@ def test_C22_a_damaged_held_copy_is_let_go_and_not_fetched(stage):
     stage.core.settle()
     assert damaged not in stage.holders("m1")
     assert stage.status.held[0].copies == 1
+
+
+def test_a_canary_whose_version_is_being_resolved_is_no_warning(stage):
+    stage.world.events.clear()
+    stage.world.add_version("m2")
+    stage.wish("m1", "m2", 5)
+    assert Reason.MODEL_VERSION_NOT_READY not in stage.reasons()
+    assert stage.weight == 5
+
+
+def test_a_canary_whose_version_cannot_be_resolved_is_one_warning(stage):
+    stage.world.events.clear()
+    stage.world.sources.failures["m3"] = SourceError(Reason.AUTH_FAILED, "wrong key")
+    stage.world.add_version("m3")
+    stage.wish("m1", "m3", 5)
+    assert stage.reasons().count(Reason.MODEL_VERSION_NOT_READY) == 1
+
+
+def test_C61_steps_that_were_missed_are_taken_one_at_a_time(stage):
+    stage.world.add_version("m2")
+    stage.wish("m1", "m2", 100, steps=(5, 10, 25), interval="1m", deadline="24h")
+    assert stage.weight == 5
+    stage.core.end()
+    stage.world.clock.seconds += 3 * 3600
+    stage.world.renew_all()
+    stage.begin()
+    stage.pass_time(30)
+    assert stage.weight == 10
+    stage.pass_time(40)
+    assert stage.weight == 25
+
+
+def test_a_rollout_and_its_way_back_wait_for_no_other_reports(stage, monkeypatch):
+    """However large the fleet is: what the canary's copies say is looked at soon, and first."""
+    stage.world.add_version("m2")
+    stage.wish("m1", "m2", 25, on_failure="Rollback")
+    everywhere = {node_key(NodeName(name)) for name in stage.holders("m2")}
+    node = NodeName(min(stage.holders("m2")))
+    monkeypatch.setattr(routing, "_REPORTS_A_SECOND", 0.001)
+    queue, key = stage.core.queue, cache_key(C1)
+
+    def report(**changes):
+        seen = stage.world.cache.cache_node(node)
+        entries = tuple(
+            entry.model_copy(update=changes) if entry.uid == "uid-m2" else entry
+            for entry in seen.status.entries
+        )
+        queue.urgent.clear()
+        stage.world.show(replace(seen, status=seen.status.model_copy(update={"entries": entries})))
+        assert key in queue.keys
+        return key in queue.urgent
+
+    assert not report(mounts=1)
+    stage.world.states[node, "uid-m2"] = EntryState.FAILED
+    assert report(state=EntryState.FAILED, reason="DigestMismatch")
+    stage.core.settle()
+    assert stage.weight == 0
+    # The agents' nodes are written before all else that is due.
+    assert everywhere <= queue.urgent
+
+
+def test_a_user_who_takes_a_canary_back_is_heard_first(stage):
+    stage.world.add_version("m2")
+    stage.wish("m1", "m2", 25)
+    everywhere = {node_key(NodeName(name)) for name in stage.holders("m2")}
+    queue = stage.core.queue
+    for canary, weight, is_back in (("m2", 30, False), ("m2", 10, True), (None, 0, True)):
+        queue.urgent.clear()
+        stage.wish("m1", canary, weight)
+        assert (cache_key(C1) in queue.urgent) is is_back
+        assert (everywhere <= queue.urgent) is is_back

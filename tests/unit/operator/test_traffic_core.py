@@ -350,3 +350,17 @@ def test_nothing_is_remembered_of_a_model_cache_that_is_gone(stage):
     stage.core.settle()
     assert not book.routed
     assert not book.asked
+
+
+def test_an_answer_of_the_gate_and_a_way_back_of_the_route_wait_for_nobody(stage):
+    stage.wish("m1", "m2", 50, gate=GATE, http_route_ref=REF)
+    stage.ask()
+    assert stage.weight == 50
+    urgent = stage.core.queue.urgent
+    urgent.clear()
+    stage.ask()
+    assert cache_key(C1) in urgent
+    assert route_key(C1) not in urgent
+    stage.wish("m1", "m2", 10, gate=GATE, http_route_ref=REF)
+    assert stage.routes.weights == [90, 10]
+    assert route_key(C1) in urgent

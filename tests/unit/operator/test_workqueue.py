@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from modelcache_api.log_fields import add_fields
 from modelcache_kube import ApiUnavailable
 from modelcache_operator.decide.world import NodeName
 from modelcache_operator.keys import node_key
@@ -19,16 +20,11 @@ DELAYS = RetryDelays(first_seconds=1, longest_seconds=60)
 class Told:
     def __init__(self) -> None:
         self.results: list[str] = []
-        self.depth = 0
 
-    def queued(self, depth: int) -> None:
-        self.depth = depth
-
-    def finished(self, kind: str, result: str, seconds: float, depth: int) -> None:
+    def finished(self, kind: str, result: str, seconds: float) -> None:
         assert kind == "node"
         assert seconds >= 0
         self.results.append(result)
-        self.depth = depth
 
 
 class Handler:
@@ -187,3 +183,93 @@ async def test_keys_added_before_it_runs_are_not_lost():
     await asyncio.sleep(10)
     assert handler.runs == [(0, "a"), (2, "b")]
     task.cancel()
+
+
+async def test_keys_that_wait_for_nothing_let_others_run_in_between():
+    """A look at a thousand objects where nothing differs must not cost the leader its Lease."""
+    turns = []
+
+    async def handler(key):
+        turns.append(key.name)
+        return Requeue()
+
+    async def renew():
+        for _ in range(20):
+            turns.append("renewal")
+            await asyncio.sleep(0)
+
+    async with running(handler, workers=1) as queue:
+        for number in range(4):
+            queue.add(node_key(NodeName(f"n{number}")))
+        await renew()
+    first, last = turns.index("n0"), turns.index("n3")
+    assert turns[first:last].count("renewal") >= 3
+
+
+async def test_lines_of_a_step_tell_its_object_and_a_trace_of_its_own():
+    lines = []
+
+    async def handler(_key):
+        lines.append(add_fields("x"))
+        return Requeue()
+
+    async with running(handler, workers=1) as queue:
+        queue.add(A)
+        await asyncio.sleep(1)
+        queue.add(A)
+        await asyncio.sleep(1)
+    assert all(line.startswith("x object=node:a trace=") for line in lines)
+    assert len(set(lines)) == 2
+
+
+async def test_patient_keys_let_others_go_first_but_not_for_ever():
+    """A second for each key: the patient one's turn comes after three."""
+    handler = Handler()
+    queue = WorkQueue(Told(), uniform=lambda _low, _high: 1.0, is_patient=lambda key: key == A)
+    others = [node_key(NodeName(f"n{number}")) for number in range(6)]
+    for key in (A, *others):
+        queue.add(key)
+    assert queue.depth == 7
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        working = group.create_task(queue.run(handler, 1))
+        await asyncio.sleep(10)
+        queue.add(A)
+        await asyncio.sleep(0.5)
+        working.cancel()
+    names = [name for _, name in handler.runs]
+    assert names == ["n0", "n1", "n2", "a", "n3", "n4", "n5", "a"]
+
+
+async def test_patient_keys_that_are_due_take_turns_with_the_others():
+    """Hundreds of nodes are to be written: a ModelCache waits for one of them, not for all."""
+    handler = Handler()
+    patient = {node_key(NodeName(f"p{number}")) for number in range(100)}
+    queue = WorkQueue(Told(), uniform=lambda *_: 1.0, is_patient=patient.__contains__)
+    for key in sorted(patient):
+        queue.add(key)
+    task = asyncio.create_task(queue.run(handler, 1))
+    await asyncio.sleep(9.5)
+    for number in range(3):
+        queue.add(node_key(NodeName(f"n{number}")))
+    await asyncio.sleep(7)
+    task.cancel()
+    later = [name[0] for _, name in handler.runs[10:]]
+    assert later == list("npnpnpp")
+
+
+async def test_urgent_keys_go_before_all_others_wherever_they_wait():
+    handler = Handler()
+    named = {name: node_key(NodeName(name)) for name in ("a", "b", "c", "d", "p")}
+    queue = WorkQueue(Told(), uniform=lambda *_: 1.0, is_patient=lambda key: key == named["p"])
+    for name in ("a", "p", "b", "c"):
+        queue.add(named[name])
+    queue.add(named["p"], is_urgent=True)
+    queue.add(named["c"], after_seconds=60, is_urgent=True)
+    queue.add(named["d"], after_seconds=2.5, is_urgent=True)
+    assert queue.depth == 4
+    task = asyncio.create_task(queue.run(handler, 1))
+    await asyncio.sleep(0.5)
+    queue.add(named["p"], is_urgent=True)
+    await asyncio.sleep(12)
+    task.cancel()
+    assert [name for _, name in handler.runs] == ["p", "c", "p", "d", "a", "b"]

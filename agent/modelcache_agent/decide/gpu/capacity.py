@@ -10,11 +10,14 @@ class CardFigures:
     """What a card says of its memory, in bytes; None: it gives no figures.
 
     `is_host_memory`: the card has none of its own, and the figures are the host's.
+    `fragmentation` is the share of what is free that lies outside of the largest free piece; None:
+    the card maps pages, and needs no pieces.
     """
 
     total_bytes: int | None
     used_bytes: int | None
     is_host_memory: bool = False
+    fragmentation: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Budget:
     foreign_bytes: int
     is_shared_with_host: bool
     why: str
+    fragmentation: float | None = None
 
     def surplus_bytes(self, held_bytes: int) -> int:
         """What has to go because others took the room; never more than is held."""
@@ -69,4 +73,4 @@ def make_budget(
     )
     if figures.is_host_memory:
         why += "; the card's memory is the host's"
-    return Budget(capacity, ceiling, foreign, figures.is_host_memory, why)
+    return Budget(capacity, ceiling, foreign, figures.is_host_memory, why, figures.fragmentation)

@@ -15,6 +15,7 @@ from modelcache_agent.decide.gpu.room import Candidate, Key, Room, Stay, make_ro
 from modelcache_agent.decide.gpu.world import EMULATED_MESSAGE
 from modelcache_agent.decide.host_draft import Told, price_from_disk
 from modelcache_agent.decide.matching import standing_of
+from modelcache_agent.decide.measures import EvictionCause
 from modelcache_api.names import EntryOrigin, EntryState, Reason, Tier
 
 if TYPE_CHECKING:
@@ -188,12 +189,13 @@ def _yield_room(draft: _Draft) -> None:
         if not copy.is_attached:
             surplus -= copy.size_bytes
             message = f"{_ELSEWHERE}{gpu.budget.why}"
-            _let_go(draft, key, gpu.budget.why, Told(Reason.GPU_OUT_OF_MEMORY, message))
+            told = Told(Reason.GPU_OUT_OF_MEMORY, message)
+            _let_go(draft, key, gpu.budget.why, told, EvictionCause.PRESSURE)
 
 
-def _let_go(draft: _Draft, key: Key, cause: str, told: Told) -> None:
+def _let_go(draft: _Draft, key: Key, cause: str, told: Told, kind: EvictionCause) -> None:
     ranked = draft.ranked[draft.wanted[key].held.digest]
-    victim = Victim(ranked.held.digest, draft.policy.name, ranked.score, ranked.why, cause)
+    victim = Victim(ranked.held.digest, draft.policy.name, ranked.score, ranked.why, cause, kind)
     draft.victims[key] = victim
     draft.leaving[key] = str(victim)
     draft.condemned.add(key)
@@ -254,7 +256,8 @@ def _take_room(draft: _Draft, key: Key, needed: int, room: Room) -> Told:
         if victim not in draft.leaving:
             message = f"{_ELSEWHERE}it made way for a version that is used more"
             told = Told(Reason.GPU_OUT_OF_MEMORY, message)
-            _let_go(draft, victim, f"uid={key.uid} needs room on the card", told)
+            cause = f"uid={key.uid} needs room on the card"
+            _let_go(draft, victim, cause, told, EvictionCause.ROOM)
     return Told(Reason.LOADING, f"waits until {needed} bytes of GPU memory are released")
 
 

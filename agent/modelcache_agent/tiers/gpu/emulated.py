@@ -81,7 +81,8 @@ class EmulatedDevice:
     def figures(self) -> CardFigures:
         """Of the slab."""
         used = self.arena.used_bytes + self.foreign_bytes
-        return CardFigures(self.arena.shape.size_bytes, used)
+        worst = max(self.fragmentation().values())
+        return CardFigures(self.arena.shape.size_bytes, used, fragmentation=worst)
 
     def fragmentation(self) -> dict[str, float]:
         """The figure of each region."""

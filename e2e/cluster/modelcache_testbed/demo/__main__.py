@@ -1,12 +1,13 @@
 """Runs a demo, or takes it down.
 
-python -m modelcache_testbed.demo [--profile control-plane | nodes] [--down]
+python -m modelcache_testbed.demo [--profile control-plane | nodes] [--picture PNG] [--down]
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelcache_testbed.console import say
@@ -28,10 +29,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
     parser.add_argument("--profile", choices=_DEMOS, default="control-plane")
     parser.add_argument("--down", action="store_true", help="end every demo, remove their files")
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        metavar="PNG",
+        help="let a Prometheus read the control-plane demo, and draw the dashboard there",
+    )
     options = parser.parse_args(arguments)
     if options.down:
         return _take_down()
-    demo = _DEMOS[options.profile]()
+    if options.picture is not None and options.profile != "control-plane":
+        parser.error("--picture is of the profile control-plane")
+    demo = ControlPlaneDemo(options.picture) if options.picture else _DEMOS[options.profile]()
     try:
         kubectl()
         demo.down()

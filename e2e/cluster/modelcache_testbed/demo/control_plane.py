@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from modelcache_api.names import LABEL_CACHE
 from modelcache_testbed.bucket import Bucket, hash_tree, minilm_folder
 from modelcache_testbed.console import answer, say
 from modelcache_testbed.demo.host_part import HostPart
@@ -22,6 +23,7 @@ from modelcache_testbed.demo.scene import (
 )
 from modelcache_testbed.demo.steps import check, start_step
 from modelcache_testbed.demo.talk import Program
+from modelcache_testbed.demo.watcher import Watcher
 from modelcache_testbed.errors import TestbedError
 from modelcache_testbed.kube_api import find_condition
 from modelcache_testbed.memory_cgroup import remove_left
@@ -39,9 +41,13 @@ _HOST_CAPACITY = "256Mi"
 class ControlPlaneDemo:
     """One run. Everything it starts stays up afterwards, until `make demo-down`."""
 
-    def __init__(self) -> None:
-        """Refer to the demo's cluster, store and system; nothing is started yet."""
+    def __init__(self, picture: Path | None = None) -> None:
+        """Refer to the demo's cluster, store and system; nothing is started yet.
+
+        With a `picture` a Prometheus reads it all, and the dashboard is drawn there.
+        """
         self._scene = Scene()
+        self._watcher = None if picture is None else Watcher(self._scene, picture)
         self._expected: dict[str, str] = {}
         self._tier = "Host"
 
@@ -51,6 +57,8 @@ class ControlPlaneDemo:
         log = self._scene.system.folder / "prepare.log"
         with Program("prepare", minilm_folder(), folder, log=log) as prepare:
             self.bring_up()
+            if self._watcher is not None:
+                self._watcher.begin()
             self.fill_bucket(prepare, folder)
             references = dict(zip((V1, V2), prepare.ask(), strict=True))
         self.apply_model()
@@ -63,6 +71,8 @@ class ControlPlaneDemo:
         self.delete_cache()
         self.apply_model("Once more, so that there is something to look at.")
         self.await_ready()
+        if self._watcher is not None:
+            self._watcher.show()
         self.farewell()
 
     def bring_up(self) -> None:
@@ -158,9 +168,8 @@ class ControlPlaneDemo:
         start_step(
             "Pods with `kubectl modelcache affinity minilm`: the real scheduler takes warm nodes."
         )
-        chosen = {
-            pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in self._scene.add_pods(*_PODS)
-        }
+        pods = self._scene.add_pods(*_PODS, labels={LABEL_CACHE: CACHE})
+        chosen = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
         for name, node in sorted(chosen.items()):
             say(f"   {name} -> {node}")
         warm = self._scene.warm_nodes()

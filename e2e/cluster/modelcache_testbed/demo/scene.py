@@ -21,6 +21,7 @@ from modelcache_testbed.system import System
 from modelcache_testbed.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from modelcache_testbed.kube_api import Document
@@ -46,7 +47,7 @@ class Scene:
         self.cluster = LocalCluster.named(NAME)
         self.store = Seaweed.named(NAME)
         self.system = System(self.cluster, state_folder() / "systems" / NAME)
-        self._metrics_ports: dict[str, int] = {}
+        self.metrics_ports: dict[str, int] = {}
 
     # --- bringing things up, and asking for things ------------------------------------------
 
@@ -56,7 +57,7 @@ class Scene:
         port = ledger.reserve([node], self.system.folder)[node]
         extra = (f"--metrics-port={port}", f"--host-capacity={host_capacity}")
         self.system.add_agent(node, capacity="2Gi", extra=extra)
-        self._metrics_ports[node] = port
+        self.metrics_ports[node] = port
 
     def build_version(self, name: str) -> dict[str, Any]:
         """The ModelVersion of that name."""
@@ -76,11 +77,13 @@ class Scene:
         """Change the ModelCache's spec, as a user does."""
         self.cluster.api.patch(f"{_OF_TEAM}/modelcaches/{CACHE}", {"spec": spec})
 
-    def add_pods(self, *names: str) -> list[Document]:
+    def add_pods(self, *names: str, labels: Mapping[str, str] | None = None) -> list[Document]:
         """Create pods with the affinity of the ModelCache; return them once they have a node."""
         found = self.cli("affinity", CACHE, "--namespace", TEAM, "--output", "json")
         for name in names:
-            self.cluster.api.create(_PODS, build_pod(name, json.loads(found)))
+            pod = build_pod(name, json.loads(found))
+            pod["metadata"]["labels"].update(labels or {})
+            self.cluster.api.create(_PODS, pod)
 
         def pods() -> list[Document]:
             return [self.cluster.api.get(f"{_PODS}/{name}") for name in names]
@@ -186,7 +189,7 @@ class Scene:
 
     def bytes_read(self) -> tuple[int, int]:
         """Bytes that the store has sent, and that the agents have fetched since they started."""
-        fetched = sum(read_metrics(port)[_FETCHED] for port in self._metrics_ports.values())
+        fetched = sum(read_metrics(port)[_FETCHED] for port in self.metrics_ports.values())
         return self.store.sent_bytes(), int(fetched)
 
 

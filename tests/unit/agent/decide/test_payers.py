@@ -9,8 +9,8 @@ from modelcache_api.names import EntryOrigin
 from modelcache_api.v1alpha1.cache_node import CacheRef
 
 
-def a_cache(namespace, uid, origin=EntryOrigin.PLACEMENT):
-    return CacheRef(namespace=namespace, name="c", stable_uid=uid, origin=origin)
+def a_cache(namespace, uid, origin=EntryOrigin.PLACEMENT, **more):
+    return CacheRef(namespace=namespace, name="c", stable_uid=uid, origin=origin, **more)
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,8 @@ def a_cache(namespace, uid, origin=EntryOrigin.PLACEMENT):
         pytest.param(
             (a_cache("b", "u"), a_cache("a", "u", EntryOrigin.DEMAND)), "b", id="who placed it"
         ),
+        pytest.param((a_cache("b", "other", canary_uid="u"),), "b", id="whose canary it is"),
+        pytest.param((a_cache("b", "other", held_uids=("u",)),), "b", id="who holds it"),
     ],
 )
 def test_whom_bytes_are_counted_for(caches, payer):

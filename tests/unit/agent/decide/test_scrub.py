@@ -18,6 +18,7 @@ from modelcache_agent.decide.scrub import (
     MOST_FILES,
     Checkup,
     Damage,
+    ScrubChoice,
     Stage,
     age_of,
     choose_scrub,
@@ -228,3 +229,10 @@ def test_a_damaged_content_is_no_content_of_the_label_it_had():
     for stage in Stage:
         plan = make_plan(a_world(A, held=(damaged(stage=stage),)))
         assert plan.labels == frozenset()
+
+
+def test_C61_however_many_checks_were_missed_each_file_is_read_once():
+    missed = scrubbing(A, B, held=BOTH, checkups=seen(a=99 * HOUR, b=HOUR))
+    assert choose_scrub(missed).action == Scrub((blob_of("a"), blob_of("b")))
+    done = scrubbing(A, B, held=BOTH, checkups=seen(a=0.0, b=0.0))
+    assert choose_scrub(done) == ScrubChoice(recheck_at=done.now + HOUR)

@@ -410,7 +410,7 @@ UNFIT = make_entry(tier=DISK, reason="StoreError", message="no locked memory")
         pytest.param(
             in_host(make_entry(tier=DISK), make_entry(state=EVICTED)),
             (True, False, False, Reason.EVICTED),
-            "1 of 2 copies are verified, 0 of 2 in tier Host; 1 made room",
+            "1 of 2 copies are verified, 0 of 2 in tier Host; 1 given up",
             id="one has made room",
         ),
         pytest.param(

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from builders import make_cache, make_cache_node, make_condition, make_version
 from modelcache_api.names import Condition, Reason
 from modelcache_api.v1alpha1.model_cache import ModelCacheStatus
+from modelcache_api.v1alpha1.rollout import TrafficStatus
 from modelcache_operator.decide.events import cache_events, node_events, version_events
 
 
@@ -86,6 +89,13 @@ def test_events_of_versions_and_nodes():
     assert node.is_warning
 
 
+@pytest.mark.parametrize("is_moving", [True, False], ids=["it is tried again", "it needs help"])
+def test_a_source_that_cannot_be_read_is_a_warning_whoever_cures_it(is_moving):
+    became = (make_condition(Reason.ENDPOINT_UNREACHABLE, "False"), moving(is_moving))
+    (note,) = version_events(make_version(), became)
+    assert (note.reason, note.is_warning) == ("EndpointUnreachable", True)
+
+
 def test_a_thousand_nodes_that_come_up_are_no_news():
     assert node_events(make_cache_node(), (make_condition(Reason.AGENT_ALIVE),)) == ()
 
@@ -117,3 +127,33 @@ def test_C54_what_a_node_lacks_is_told_once_when_it_begins(kind, reason):
     (note,) = node_events(make_cache_node("n1", conditions=[alive]), (alive, lacking))
     assert (note.reason, note.is_warning, note.note) == (reason, True, "92 %")
     assert node_events(make_cache_node("n1", conditions=[alive, lacking]), (alive, lacking)) == ()
+
+
+UNRESOLVED = "ModelVersion m3 is not resolved: Resolving"
+
+
+def rollout(message, weight, reason=Reason.MODEL_VERSION_NOT_READY):
+    """A status that says that of the canary."""
+    said = make_condition(reason, "False", kind=Condition.ROLLOUT_PROGRESSING, message=message)
+    traffic = TrafficStatus(stable=100 - weight, canary=weight)
+    return ModelCacheStatus(conditions=(said,), traffic=traffic)
+
+
+def tell(was, became):
+    notes = cache_events(replace(make_cache(), status=was), became)
+    return [(note.reason, note.is_warning) for note in notes]
+
+
+@pytest.mark.parametrize("sentence", ["", ": the source is being listed"])
+def test_that_a_canary_is_being_listed_is_no_news_with_or_without_a_sentence(sentence):
+    assert tell(ModelCacheStatus(), rollout(UNRESOLVED + sentence, 0)) == []
+    refused = rollout("ModelVersion m3 is not resolved: AuthFailed: no", 0)
+    assert tell(ModelCacheStatus(), refused) == [("ModelVersionNotReady", True)]
+
+
+@pytest.mark.parametrize("sentence", ["", ": the source is being listed"])
+@pytest.mark.parametrize("before", [Reason.WEIGHT_REACHED, Reason.MODEL_VERSION_NOT_READY])
+def test_a_weight_that_falls_is_told_whatever_else_is_said(sentence, before):
+    fallen = rollout(UNRESOLVED + sentence, 0)
+    assert tell(rollout(UNRESOLVED, 25, before), fallen) == [("ModelVersionNotReady", True)]
+    assert tell(fallen, fallen) == []

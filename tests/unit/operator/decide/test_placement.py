@@ -435,3 +435,27 @@ def test_the_report_of_a_rebuilt_node_of_the_same_name_is_not_believed():
     assert place(CACHE, make_demand(copies=1), (), make_books(book)).shortage.reason is (
         Reason.WAITING
     )
+
+
+@pytest.mark.parametrize("copies", [3, "All"])
+def test_what_has_all_its_copies_asks_no_other_node(copies, monkeypatch):
+    there = [make_book(name, entries=[make_entry()], sizes={"v1": GIB}) for name in names(3)]
+    others = [make_book(f"o{n}", node=make_node(f"o{n}", labels={"pool": "b"})) for n in range(3)]
+    books = make_books(*(there if copies == "All" else there + others))
+    monkeypatch.setattr("modelcache_operator.decide.placement.refuse_new", _must_not_be_asked)
+    plan = place(CACHE, make_demand(copies=copies), names(3), books)
+    assert (plan.live, plan.shortage) == (frozenset(names(3)), None)
+
+
+def test_on_all_nodes_of_a_pool_no_node_of_another_is_asked_for_room(monkeypatch):
+    there = [make_book(name, entries=[make_entry()], sizes={"v1": GIB}) for name in names(3)]
+    pool = [replace(book, node=replace(book.node, labels={"pool": "a"})) for book in there]
+    books = make_books(*pool, make_book("other"))
+    monkeypatch.setattr("modelcache_operator.decide.placement.refuse_new", _must_not_be_asked)
+    demand = make_demand(copies="All", node_selector={"pool": "a"})
+    plan = place(CACHE, demand, names(3), books)
+    assert (plan.live, plan.shortage) == (frozenset(names(3)), None)
+
+
+def _must_not_be_asked(_demand, book):
+    raise AssertionError(f"{book.name} was asked")

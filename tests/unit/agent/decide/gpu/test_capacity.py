@@ -30,6 +30,12 @@ def test_C64_a_card_that_says_nothing_has_no_capacity():
     assert make_budget(80, CardFigures(None, None), ours_bytes=0).capacity_bytes == 0
 
 
+def test_what_a_slab_says_of_its_pieces_is_passed_on():
+    assert make_budget(80, CardFigures(100, 20), ours_bytes=20).fragmentation is None
+    figures = CardFigures(100, 20, fragmentation=0.5)
+    assert make_budget(80, figures, ours_bytes=20).fragmentation == 0.5
+
+
 def test_C64_what_the_host_tier_may_fill_is_not_promised_twice():
     figures = CardFigures(100, 40, is_host_memory=True)
     found = make_budget(80, figures, ours_bytes=0, host_capacity_bytes=50, host_held_bytes=30)

@@ -1,0 +1,1 @@
+"""`bundle`: an archive for whoever helps, without secrets."""

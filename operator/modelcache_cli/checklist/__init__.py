@@ -1,0 +1,1 @@
+"""`checklist`: is this cluster ready to go live?"""
