@@ -130,7 +130,7 @@ async def _restart_agents(scene: Scene, names: list[str]) -> None:
 
 
 async def _lose_nodes(scene: Scene, lost: list[str], complete: Question) -> None:
-    """Their agents fall silent at once; afterwards they come back."""
+    """Their agents fall silent at once; afterwards all come back at once."""
 
     async def lose() -> None:
         for name in lost:
@@ -142,9 +142,11 @@ async def _lose_nodes(scene: Scene, lost: list[str], complete: Question) -> None
     await scene.measure(f"{len(lost)} nodes lost", lose, gone)
     # The operator has taken their labels off.
     scene.labels.forgive(lost)
-    for name in lost:
-        await scene.fleet.revive(name)
-    await scene.until(_all_of(_quiet(scene), complete), "the lost nodes are back")
+
+    async def come_back() -> None:
+        await asyncio.gather(*map(scene.fleet.revive, lost))
+
+    await scene.measure(f"{len(lost)} nodes back", come_back, _all_of(_quiet(scene), complete))
     # Copies that took the place of theirs have gone, and may come where they were.
     scene.labels.forgive()
 
@@ -207,6 +209,7 @@ def _own_seconds(span: Span) -> float:
     """Without the time that the phase itself waits."""
     waits = {
         f"{LOST} nodes lost": LOST_AFTER_SECONDS,
+        f"{LOST} nodes back": QUIET_SECONDS,
         "API server away": AWAY_SECONDS,
         "rolling restart": float(-(-NODES // WAVE)),
     }

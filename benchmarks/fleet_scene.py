@@ -106,10 +106,15 @@ class LabelWatch:
     def __init__(
         self, vouched: Callable[[str], frozenset[str]] = lambda _node: frozenset()
     ) -> None:
-        self.flaps = 0
+        self.flapped: list[str] = []
         self._vouched = vouched
         self._here: dict[str, frozenset[str]] = {}
         self._gone: set[tuple[str, str]] = set()
+
+    @property
+    def flaps(self) -> int:
+        """How many there were."""
+        return len(self.flapped)
 
     async def run(self, kube: KubeClient) -> None:
         """Watch until cancelled."""
@@ -123,7 +128,9 @@ class LabelWatch:
         keys = frozenset(key for key in labels if key.startswith(PREFIX))
         before = self._here.get(node, frozenset())
         taken = (before - keys) & self._vouched(node)
-        self.flaps += len(taken) + sum((node, key) in self._gone for key in keys - before)
+        back = {key for key in keys - before if (node, key) in self._gone}
+        for what, flapped in (("was taken off", taken), ("came back", back)):
+            self.flapped += (f"{key} of {node} {what}" for key in sorted(flapped))
         # One that was taken off is counted once, and not once more when it is put back.
         self._gone |= {(node, key) for key in before - keys - taken}
         self._gone -= {(node, key) for key in keys - before}
@@ -149,7 +156,7 @@ class Span:
     bytes_in: int
     bytes_out: int
     peak_mib: float
-    flaps: int
+    flapped: tuple[str, ...]
     operator_cpu: float
     harness_cpu: float
 
@@ -159,9 +166,13 @@ class Span:
         return (
             f"{self.name}: {self.seconds:.1f} s; {verbs or 'no request'}; "
             f"{self.bytes_in / 2**20:.1f} MiB in, {self.bytes_out / 2**20:.1f} MiB out; "
-            f"peak {self.peak_mib:.0f} MiB; {self.flaps} labels flapped; CPU: "
+            f"peak {self.peak_mib:.0f} MiB; {self._tell_flaps()}; CPU: "
             f"operator {self.operator_cpu:.1f} s, stand-ins and door {self.harness_cpu:.1f} s"
         )
+
+    def _tell_flaps(self) -> str:
+        first = f", first {self.flapped[0]}" if self.flapped else ""
+        return f"{len(self.flapped)} labels flapped{first}"
 
 
 @dataclass
@@ -196,7 +207,7 @@ class Scene:
             bytes_in=self.door.served - bytes_in,
             bytes_out=self.door.asked - bytes_out,
             peak_mib=max(map(peak_mib, self.operators()), default=0.0),
-            flaps=self.labels.flaps - flaps,
+            flapped=tuple(self.labels.flapped[flaps:]),
             # A process that began within the phase has taken nothing before.
             operator_cpu=sum(now - cpu.get(pid, 0.0) for pid, now in self._cpu().items()),
             harness_cpu=time.process_time() - own_cpu,

@@ -80,6 +80,17 @@ class Agents:
         self._judged = judged
         return changed
 
+    def note_one(self, lease: AgentLeaseView) -> bool:
+        """Take in one Lease that was read by itself; True if the belief of its node has changed."""
+        name, now = lease.node, self._clock.monotonic()
+        node = self._world.cache_node(name)
+        known = {name: _is_said_lost(node.status.conditions)} if node is not None else {}
+        sighting = note_leases(self._sightings, (lease,), known=known, now=now)[name]
+        before = self.liveness(name)
+        self._sightings[name] = sighting
+        self._judged[name] = judge(sighting, self._uid_of(name), now=now, limits=self._limits)
+        return self._judged[name] is not before
+
     def _uid_of(self, name: NodeName) -> Uid | None:
         node = self._world.node(name)
         return node.uid if node else None

@@ -389,6 +389,9 @@ class MemoryWorld:
         self.show(replace(present, status=status))
         return True
 
+    async def read_agent_lease(self, node):
+        return self.leases.get(node)
+
     async def remove_node_labels(self, node, keys):
         self.writes["label removal"] += 1
         present = self.cache.node(node.name)

@@ -27,11 +27,12 @@ from modelcache_kube import (
     NotFound,
     Resource,
 )
-from modelcache_operator.adapters.parsing import ObservedKind, parse_object
+from modelcache_operator.adapters.parsing import ObservedKind, parse_agent_lease, parse_object
 from modelcache_operator.adapters.token_bucket import TokenBucket
 from modelcache_operator.adapters.watch_cache import WatchCache
 from modelcache_operator.decide.node_status import OWNED
 from modelcache_operator.decide.world import (
+    AgentLeaseView,
     CacheNodeView,
     ModelCacheQuotaView,
     ModelCacheView,
@@ -152,6 +153,11 @@ class KubeWriter:
         self._cache.observe(parse_object(ObservedKind.NODES, lifted))
         _log.info("lifted the taint of node %s: its agent is ready", node.name)
         return True
+
+    async def read_agent_lease(self, node: NodeName) -> AgentLeaseView | None:
+        """The Lease of a node's agent as it is now."""
+        raw = await self._kube.get(LEASES, f"{AGENT_LEASE_PREFIX}{node}", self._namespace)
+        return parse_agent_lease(raw) if raw is not None else None
 
     async def delete_cache_node(self, cache_node: CacheNodeView) -> None:
         """Delete exactly this CacheNode; a newer one of the same name stays."""

@@ -11,6 +11,7 @@ from modelcache_api.v1alpha1.model_cache import ModelCacheStatus
 from modelcache_api.v1alpha1.model_cache_quota import ModelCacheQuotaStatus
 from modelcache_api.v1alpha1.model_version import ModelVersionStatus
 from modelcache_operator.decide.world import (
+    AgentLeaseView,
     CacheNodeView,
     ModelCacheQuotaView,
     ModelCacheView,
@@ -51,6 +52,9 @@ class ClusterWriter(Protocol):
         self, cache_node: CacheNodeView, conditions: Sequence[ConditionStatus]
     ) -> bool:
         """The operator's conditions of a CacheNode. True if they differed and were written."""
+
+    async def read_agent_lease(self, node: NodeName) -> AgentLeaseView | None:
+        """The Lease of a node's agent as it is now: lists of them are some seconds old."""
 
     async def remove_node_labels(self, node: NodeView, keys: Sequence[str]) -> None:
         """Take labels off a node. Never adds one."""

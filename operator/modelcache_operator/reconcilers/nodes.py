@@ -23,6 +23,7 @@ from modelcache_operator.decide.world import (
     CacheNodeView,
     ModelVersionView,
     NodeName,
+    NodeView,
     ObjectKey,
     Uid,
 )
@@ -64,9 +65,7 @@ class NodeReconciler:
             if name not in self.world.unreadable.nodes:
                 await self._clean_up(name, cache_node)
             return Requeue()
-        liveness = self.memory.agents.liveness(name)
-        if keys := labels_to_remove(node, liveness):
-            await self.writer.remove_node_labels(node, keys)
+        liveness = await self._take_labels_off(node)
         if name in self.world.unreadable.cache_nodes:
             # What it wants is not known, and an empty list would cost the node its bytes.
             return Requeue()
@@ -85,6 +84,22 @@ class NodeReconciler:
         await self.writer.put_cache_node(node, cache_node, spec)
         await self._report(name, liveness)
         return await self.taints.look(name)
+
+    async def _take_labels_off(self, node: NodeView) -> Liveness:
+        """The labels of an agent that is gone; returns what is believed of it.
+
+        An agent that came back after the last list of the Leases has labelled its node again.
+        """
+        agents = self.memory.agents
+        if not labels_to_remove(node, agents.liveness(node.name)):
+            return agents.liveness(node.name)
+        lease = await self.writer.read_agent_lease(node.name)
+        if lease is not None and agents.note_one(lease):
+            self.router.on_liveness((node.name,))
+        liveness = agents.liveness(node.name)
+        if keys := labels_to_remove(node, liveness):
+            await self.writer.remove_node_labels(node, keys)
+        return liveness
 
     def _demands_on(
         self, name: NodeName, present: CacheNodeView | None

@@ -434,6 +434,20 @@ def test_a_node_that_comes_back_is_taken_in_again_and_the_surplus_goes(stage):
     )
 
 
+def test_C40_labels_of_an_agent_that_came_back_after_the_last_list_stay(stage):
+    name = NodeName(min(stage.holders()))
+    key = stage.version().status.node_label_key
+    stage.pass_time(400, silent=[name])
+    stage.world.renew(name)
+    stage.world.show(make_node(name, labels={key: "disk"}))
+    stage.settle()
+    assert stage.world.cache.node(name).labels == {key: "disk"}
+    assert stage.world.writes["label removal"] == 0
+    # What is believed of it has changed, though no list has said so.
+    assert stage.ready(stage.world.cache.cache_node(name)) == ("True", Reason.AGENT_ALIVE)
+    assert len(stage.holders()) == 2
+
+
 def test_a_new_leader_does_not_take_the_dead_for_alive(stage):
     lost = min(stage.holders())
     stage.pass_time(400, silent=[lost])
