@@ -199,12 +199,16 @@ class Tier(StrEnum):
     @property
     def speed(self) -> int:
         """Higher for a faster tier. What a tier holds, the slower ones hold too."""
-        return list(Tier).index(self)
+        return _SPEEDS[self]
 
     @property
     def label_value(self) -> str:
         """What a node label says of a version whose fastest tier this is."""
         return self.value.lower()
+
+
+# Asked for each copy on each node that a placement looks at.
+_SPEEDS: Final = {tier: speed for speed, tier in enumerate(Tier)}
 
 
 class Priority(StrEnum):
@@ -217,7 +221,10 @@ class Priority(StrEnum):
     @property
     def rank(self) -> int:
         """Higher for what goes first."""
-        return list(Priority).index(self)
+        return _RANKS[self]
+
+
+_RANKS: Final = {priority: rank for rank, priority in enumerate(Priority)}
 
 
 class Retention(StrEnum):

@@ -170,6 +170,10 @@ class Assignments:
         """The ModelCaches that have a version on one node."""
         return frozenset(self._by_node.get(node, _NOTHING))
 
+    def each_on(self, node: NodeName) -> tuple[Assignment, ...]:
+        """The assignments of those."""
+        return tuple(self._by_cache[key] for key in self._by_node.get(node, ()))
+
     def placed_on(self, node: NodeName) -> frozenset[ObjectKey]:
         """Those of them whose stable version is placed there."""
         return frozenset(key for key in self.on(node) if node in self._by_cache[key].nodes)

@@ -36,18 +36,20 @@ class NodeBooks:
 
     def all(self) -> Books:
         """The books of all nodes that exist. Read it before the next await."""
+        # Of the world as it is until then: a version is looked up once for all nodes.
+        sizes: dict[Uid, int | None] = {}
         for name in self._stale:
             node = self._world.node(name)
             if node is None:
                 self._books.pop(name, None)
                 continue
-            self._books[name] = self._make(node)
+            self._books[name] = self._make(node, sizes)
         self._stale.clear()
         return self._books
 
-    def _make(self, node: NodeView) -> NodeBook:
+    def _make(self, node: NodeView, known: dict[Uid, int | None]) -> NodeBook:
         name, cache_node = node.name, self._world.cache_node(node.name)
-        promised = self._sum_up(name, cache_node)
+        promised = self._sum_up(name, cache_node, known)
         book = make_node_book(
             node,
             cache_node,
@@ -60,18 +62,19 @@ class NodeBooks:
         )
         return replace(book, evictable=book.evictable - promised.staying)
 
-    def _sum_up(self, name: NodeName, cache_node: CacheNodeView | None) -> _Promised:
+    def _sum_up(
+        self, name: NodeName, cache_node: CacheNodeView | None, known: dict[Uid, int | None]
+    ) -> _Promised:
         """In one pass: a wave of placements asks for every node again and again."""
         found = _Promised()
-        for key in self._assignments.on(name):
-            assignment = self._assignments.of(key)
-            if assignment is None:
-                continue
+        for assignment in self._assignments.each_on(name):
             found.caches += 1
             tier = assignment.tier_on(name)
             for role, uid, is_evictable in assignment.copies_on(name):
-                if uid not in found.sizes:
-                    found.sizes[uid] = self._size(uid, cache_node)
+                if uid not in known:
+                    known[uid] = self._size(uid)
+                size = known[uid]
+                found.sizes[uid] = _told_size(uid, cache_node) if size is None else size
                 found.raise_to(uid, tier, assignment.priority)
                 if not is_evictable:
                     found.staying.add(uid)
@@ -79,13 +82,15 @@ class NodeBooks:
                     found.yielding.add(uid)
         return found
 
-    def _size(self, uid: Uid, cache_node: CacheNodeView | None) -> int:
-        """Of a version that is gone or cannot be read, what the node was told."""
+    def _size(self, uid: Uid) -> int | None:
         version = self._world.model_version(uid)
-        if version is not None:
-            return version.status.size_bytes or 0
-        entry = cache_node.spec.find_entry(uid) if cache_node else None
-        return entry.size_bytes if entry else 0
+        return None if version is None else version.status.size_bytes or 0
+
+
+def _told_size(uid: Uid, cache_node: CacheNodeView | None) -> int:
+    """What the node was told of a version that is gone or cannot be read."""
+    entry = cache_node.spec.find_entry(uid) if cache_node else None
+    return entry.size_bytes if entry else 0
 
 
 @dataclass(slots=True)
@@ -105,7 +110,10 @@ class _Promised:
 
     def raise_to(self, uid: Uid, tier: Tier, priority: Priority) -> None:
         """At least this tier and this priority."""
-        if tier.speed >= self.tiers.get(uid, Tier.DISK).speed:
+        if uid not in self.tiers:
+            self.tiers[uid], self.priorities[uid] = tier, priority
+            return
+        if tier.speed > self.tiers[uid].speed:
             self.tiers[uid] = tier
-        if priority.rank >= self.priorities.get(uid, Priority.LOW).rank:
+        if priority.rank > self.priorities[uid].rank:
             self.priorities[uid] = priority

@@ -78,6 +78,8 @@ class Roller:
         self, cache: ModelCacheView, one: Assignment, *, known: frozenset[Uid] | None = None
     ) -> Assignment:
         """The same with those held copies alone that stay. `known` were held before already."""
+        if not one.held:
+            return one
         books = self.memory.books.all()
         remaining = {beside.version: self._remaining(cache, beside.version) for beside in one.held}
         ends = ((remaining[uid], uid) for uid in remaining if self._may_be_held(uid))
@@ -163,6 +165,8 @@ class Roller:
 
     def report(self, cache: ModelCacheView, one: Assignment) -> tuple[HeldVersion, ...]:
         """The rows of the status."""
+        if not one.held:
+            return ()
         stored = {Uid(row.uid): row for row in cache.status.held}
         books = self.memory.books.all()
         until = self.clock.now() + timedelta(seconds=int(hold_seconds(cache.spec)))

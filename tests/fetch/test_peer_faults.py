@@ -95,7 +95,7 @@ async def test_what_a_node_does_wrong_is_made_up_for_by_the_source(peers, world,
         node.script(PATH, fault)
         book, counters = await world.fetch(peers, holder, reads_source=True)
         assert 1 <= sum(node.gets.values()) <= MOST_REQUESTS
-    assert set(book.answers) - {"served"} == {answer}
+    assert set(+book.answers) - {"served"} == {answer}
     assert book.suspects == (("node-f",) if answer == "wrong" else ())
     assert counters.retries == {}, "it costs the file no attempt"
     assert world.source_requests >= 1
@@ -128,7 +128,7 @@ async def test_C04_a_node_that_sends_the_whole_file_for_a_part_is_not_believed(p
         node.script(PATH, Fault(drop_request_headers=frozenset({"range"})))
         book, counters = await world.fetch(peers, holder, reads_source=True, part_pieces=1)
         assert sum(node.gets.values()) <= MOST_REQUESTS
-    assert set(book.answers) == {"broken"}
+    assert set(+book.answers) == {"broken"}
     assert counters.peer_bytes == 0
 
 
@@ -138,7 +138,7 @@ async def test_a_node_sends_nobody_elsewhere(peers, world, status):
         node.script(PATH, Fault(status=status, set_headers={"Location": elsewhere.url(PATH)}))
         book, _ = await world.fetch(peers, holder, reads_source=True)
         assert elsewhere.requests == []
-    assert set(book.answers) == {"broken"}
+    assert set(+book.answers) == {"broken"}
 
 
 async def test_C12_what_was_read_before_a_node_broke_is_kept(peers, world):
@@ -185,7 +185,7 @@ async def test_C09_a_ticket_that_ran_out_costs_one_question_a_stream(peers, worl
     ticket = peers.ticket(world.job.source_digest, seconds=-1)
     with peers.node("node-a", world.shelf("a", BODY)) as holder:
         book, counters = await world.fetch(peers, holder, ticket=ticket)
-    assert set(book.answers) == {"refused"}
+    assert set(+book.answers) == {"refused"}
     assert 1 <= book.answers["refused"] <= MOST_REQUESTS
     assert (counters.peer_bytes, counters.retries) == (0, {})
 
@@ -198,7 +198,7 @@ async def test_C10_clocks_that_are_off_by_twenty_minutes_change_nothing(peers, w
     shelf = world.shelf("a", BODY)
     with peers.node("node-a", shelf, credentials=own, fast_by=off.total_seconds() / 3) as holder:
         book, _ = await world.fetch(peers, holder)
-    assert set(book.answers) == {"served"}
+    assert set(+book.answers) == {"served"}
     assert world.source_requests == 0
 
 
@@ -215,7 +215,7 @@ async def test_C10_a_certificate_out_of_its_time_is_named_and_the_source_read(
     own = peers.credentials("node-a", fast_by=fast_by)
     with peers.node("node-a", world.shelf("a", BODY), credentials=own) as holder:
         book, counters = await world.fetch(peers, holder)
-    assert set(book.answers) == {"gone"}
+    assert set(+book.answers) == {"gone"}
     assert counters.peer_bytes == 0
     assert says in caplog.text
     assert "node-a" in caplog.text
@@ -225,7 +225,7 @@ async def test_C11_a_certificate_of_another_authority_is_refused(peers, world, c
     stranger = PeerWorld().credentials("node-a")
     with peers.node("node-a", world.shelf("a", BODY), credentials=stranger) as holder:
         book, counters = await world.fetch(peers, holder)
-    assert set(book.answers) == {"gone"}
+    assert set(+book.answers) == {"gone"}
     assert counters.peer_bytes == 0
     assert "certificate not accepted" in caplog.text
 
@@ -240,7 +240,7 @@ async def test_names_that_urls_must_quote_and_empty_files(peers, server, tmp_pat
     with peers.node("node-a", shelf) as holder:
         book, counters = await world.fetch(peers, holder)
     assert counters.peer_bytes == sum(map(len, bodies.values()))
-    assert book.answers == {"served": len(HOSTILE)}
+    assert +book.answers == {"served": len(HOSTILE)}
     assert {path for path, _ in shelf.asked} == set(HOSTILE), "an empty file is asked of nobody"
     assert world.source_requests == 0
 
@@ -253,7 +253,7 @@ async def test_C11_a_rotated_authority_is_trusted_without_a_restart(peers, world
         )
         own.use(peers.signer().certify("node-a", own.public_key))
         book, _ = await world.fetch(peers, holder)
-    assert set(book.answers) == {"served"}
+    assert set(+book.answers) == {"served"}
     assert world.source_requests == 0
 
 
@@ -265,5 +265,5 @@ async def test_C16_a_disk_that_is_full_here_is_not_the_nodes_fault(peers, world,
     with peers.node("node-a", world.shelf("a", BODY)) as holder:
         outcome, book, _ = await world.try_to_fetch(peers, holder)
     assert outcome.failure.reason == Reason.INSUFFICIENT_SPACE
-    assert set(book.answers) <= {"busy", "served"}
+    assert set(+book.answers) <= {"busy", "served"}
     assert book.avoided("uid-1") == book.suspects == ()

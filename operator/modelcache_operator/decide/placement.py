@@ -200,8 +200,8 @@ def _pick(
     for name, book in books.items():
         if name in taken:
             continue
-        refusal = refuse_new(demand, book)
-        if displaces := refusal is not None:
+        refusal, displaces = refuse_match(demand, book), False
+        if refusal is None and (displaces := refuse_new(demand, book) is not None):
             refusal = refuse_displacing(demand, book)
         if refusal is not None:
             refusals[name] = refusal
