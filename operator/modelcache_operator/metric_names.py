@@ -12,6 +12,7 @@ WATCH_EVENTS: Final = "modelcache_operator_watch_events"
 GRANT_ANSWERS: Final = "modelcache_operator_grant_answers"
 UNREADABLE: Final = "modelcache_operator_unreadable_objects"
 PODS_PLACED: Final = "modelcache_operator_pods_placed"
+MISSED_SOURCE_CHECKS: Final = "modelcache_operator_missed_source_checks"
 CERTIFICATE_EXPIRY: Final = "modelcache_operator_certificate_expiry_timestamp_seconds"
 IS_LEADER: Final = "modelcache_operator_is_leader"
 

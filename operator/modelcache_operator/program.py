@@ -303,6 +303,7 @@ class _Program:
                 routes=KubeRoutes(self._kube, writer.begin_write) if config.http_routes else None,
                 measures=_make_measures(config),
                 default_quota=self._default_quota.current,
+                on_missed_looks=self._metrics.missed_source_checks,
             ),
             CoreTimes(
                 LivenessLimits.of(

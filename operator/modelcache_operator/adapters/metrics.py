@@ -95,6 +95,11 @@ class OperatorMetrics:
         )
         for warmth in Warmth:
             self._placed.labels(warmth.value)
+        self._missed = Counter(
+            named.MISSED_SOURCE_CHECKS,
+            "Looks at sources that were due and never made; one look makes up for them.",
+            registry=self.registry,
+        )
         leader = Gauge(named.IS_LEADER, "1 while this replica leads.", registry=self.registry)
         leader.set_function(lambda: float(is_leader()))
         self.registry.register(_ObjectCollector(world))
@@ -124,6 +129,10 @@ class OperatorMetrics:
     def placed(self, warmth: Warmth) -> None:
         """A pod that names a ModelCache was bound to a node."""
         self._placed.labels(warmth.value).inc()
+
+    def missed_source_checks(self, looks: int) -> None:
+        """So many periodic looks at a source were due, and are made up for by one."""
+        self._missed.inc(looks)
 
     def grant_answer(self, path: str, code: int) -> None:
         """One answer to an agent or pod. Anybody may ask for any path, so others are one."""

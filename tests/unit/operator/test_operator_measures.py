@@ -123,6 +123,15 @@ def test_each_queue_has_a_depth_of_its_own_and_none_once_it_is_cleared():
     assert read() == {"objects": 0, "gate": 1}
 
 
+def test_C61_missed_looks_begin_at_zero_and_add_up():
+    metrics = OperatorMetrics(WatchCache(), lambda: True)
+    name = "modelcache_operator_missed_source_checks_total"
+    assert f"{name} 0.0" in metrics.render().decode()
+    for looks in (0, 2, 170):
+        metrics.missed_source_checks(looks)
+    assert f"{name} 172.0" in metrics.render().decode()
+
+
 def render_canary(*, ended: str | None, is_wanted: bool = True) -> str:
     world = WatchCache()
     cache = make_cache()
