@@ -14,6 +14,7 @@ UNREADABLE: Final = "modelcache_operator_unreadable_objects"
 PODS_PLACED: Final = "modelcache_operator_pods_placed"
 MISSED_SOURCE_CHECKS: Final = "modelcache_operator_missed_source_checks"
 CERTIFICATE_EXPIRY: Final = "modelcache_operator_certificate_expiry_timestamp_seconds"
+AUTHORITY_ROTATION: Final = "modelcache_operator_authority_rotation_timestamp_seconds"
 IS_LEADER: Final = "modelcache_operator_is_leader"
 
 # One series for each object that exists; they vanish with it.

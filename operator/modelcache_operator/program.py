@@ -199,7 +199,7 @@ class _Program:
         plan = RotationPlan.of(config.authority_max_age_seconds, config.authority_overlap_seconds)
         now = self._clock.now
         certificate = ServingCertificate(store, config.grants_names, now=now, plan=plan)
-        self._metrics.tell_certificates(certificate.list_expiries)
+        self._metrics.tell_certificates(certificate.list_expiries, certificate.rotation_due_at)
         monotonic = self._clock.monotonic
         credentials = PeerCredentials(lambda: certificate.authority, life=plan.overlap, now=now)
         peering = Peering(

@@ -116,6 +116,11 @@ def _certificates(serving: float, authority: float, agent: float) -> dict[str, s
     }
 
 
+def _rotation_due(at: float) -> dict[str, str]:
+    name = "modelcache_operator_authority_rotation_timestamp_seconds"
+    return {f'{name}{{instance="op-1"}}': steady(at)}
+
+
 _DAY = 86_400.0
 _SOUND = (7 * _DAY, 3650 * _DAY, 2 * 3600.0)
 _LEADING = {f'{_LEADER}{{instance="op-1"}}': steady(1)}
@@ -258,6 +263,9 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
         Scene(fires=_certificates(_DAY, *_SOUND[1:]), quiet=_certificates(*_SOUND)),
         Scene(fires=_certificates(_SOUND[0], 20 * _DAY, _SOUND[2]), quiet=_certificates(*_SOUND)),
         Scene(fires=_certificates(*_SOUND[:2], 3700.0), quiet=_certificates(*_SOUND)),
+    ),
+    "ModelCacheAuthorityNotRotated": (
+        Scene(fires=_rotation_due(-2 * 3600.0), quiet=_rotation_due(0)),
     ),
     "ModelCacheOperatorAbsent": (
         Scene(

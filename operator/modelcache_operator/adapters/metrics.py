@@ -105,9 +105,16 @@ class OperatorMetrics:
         self.registry.register(_ObjectCollector(world))
         self.registry.register(_LimitCollector(list_limits))
 
-    def tell_certificates(self, list_expiries: Callable[[], Mapping[str, datetime]]) -> None:
-        """From now on, when each certificate of this replica ends, by what it is for."""
-        self.registry.register(_CertificateCollector(list_expiries))
+    def tell_certificates(
+        self,
+        list_expiries: Callable[[], Mapping[str, datetime]],
+        rotation_due_at: Callable[[], datetime | None],
+    ) -> None:
+        """From now on, when each certificate of this replica ends, by what it is for.
+
+        And when the next authority is to take over.
+        """
+        self.registry.register(_CertificateCollector(list_expiries, rotation_due_at))
 
     def watch_queue(self, name: str, read_depth: Callable[[], int]) -> None:
         """From now on, the depth of one more queue, read when it is asked for."""
@@ -324,15 +331,20 @@ class _LimitCollector(Collector):
 class _CertificateCollector(Collector):
     """Of every replica: each serves with a certificate of its own."""
 
-    def __init__(self, list_expiries: Callable[[], Mapping[str, datetime]]) -> None:
+    def __init__(
+        self,
+        list_expiries: Callable[[], Mapping[str, datetime]],
+        rotation_due_at: Callable[[], datetime | None],
+    ) -> None:
         self._list_expiries = list_expiries
+        self._rotation_due_at = rotation_due_at
 
     def describe(self) -> Sequence[Metric]:
         """Nothing in advance, as above."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """When each certificate ends."""
+        """When each certificate ends, and when the authority should be another."""
         expiry = GaugeMetricFamily(
             named.CERTIFICATE_EXPIRY,
             "When the certificate ends, in Unix seconds.",
@@ -340,7 +352,13 @@ class _CertificateCollector(Collector):
         )
         for what, ends in self._list_expiries().items():
             expiry.add_metric([what], ends.timestamp())
-        yield expiry
+        rotation = GaugeMetricFamily(
+            named.AUTHORITY_ROTATION,
+            "When the next authority should sign, in Unix seconds; past if rotation fails.",
+        )
+        if (due_at := self._rotation_due_at()) is not None:
+            rotation.add_metric([], due_at.timestamp())
+        yield from (expiry, rotation)
 
 
 def _add_reason(

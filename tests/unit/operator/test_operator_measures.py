@@ -162,7 +162,7 @@ async def test_certificates_tell_when_they_end_and_a_renewal_is_seen():
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
     serving = ServingCertificate(MemoryAuthorityStore(), ["127.0.0.1"], now=lambda: now[0])
     metrics = OperatorMetrics(WatchCache(), lambda: True)
-    metrics.tell_certificates(serving.list_expiries)
+    metrics.tell_certificates(serving.list_expiries, serving.rotation_due_at)
     name = "modelcache_operator_certificate_expiry_timestamp_seconds{"
     assert name not in metrics.render().decode()
 
@@ -181,3 +181,17 @@ async def test_certificates_tell_when_they_end_and_a_renewal_is_seen():
     await serving.ensure()
     assert read("serving") == first + timedelta(days=6).total_seconds()
     assert read("authority") == authority
+
+
+async def test_it_tells_when_the_next_authority_is_due():
+    serving = ServingCertificate(
+        MemoryAuthorityStore(), ["localhost"], now=lambda: datetime.now(UTC)
+    )
+    metrics = OperatorMetrics(WatchCache(), lambda: True)
+    metrics.tell_certificates(serving.list_expiries, serving.rotation_due_at)
+    name = "modelcache_operator_authority_rotation_timestamp_seconds"
+    assert f"\n{name} " not in metrics.render().decode()
+    await serving.ensure()
+    due_at = serving.rotation_due_at().timestamp()
+    _, _, told = metrics.render().decode().partition(f"\n{name} ")
+    assert float(told.partition("\n")[0]) == due_at
