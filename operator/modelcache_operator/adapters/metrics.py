@@ -201,6 +201,11 @@ class _ObjectCollector(Collector):
             "When the canary loses its traffic unless it is promoted, in Unix seconds.",
             labels=labels,
         )
+        start = GaugeMetricFamily(
+            named.CACHE_STARTED,
+            "When the canary's time began, in Unix seconds.",
+            labels=labels,
+        )
         said = GaugeMetricFamily(
             named.CACHE_ROLLOUT, "1 for what is said of the canary.", labels=[*labels, "reason"]
         )
@@ -216,8 +221,9 @@ class _ObjectCollector(Collector):
                 traffic.add_metric([*names_, Track.STABLE], status.traffic.stable)
                 traffic.add_metric([*names_, Track.CANARY], status.traffic.canary)
             if cache.spec.canary is not None and status.rollout and status.rollout.ended is None:
-                ends = status.rollout.started_at.timestamp() + deadline_seconds(cache.spec)
-                deadline.add_metric(names_, ends)
+                began = status.rollout.started_at.timestamp()
+                start.add_metric(names_, began)
+                deadline.add_metric(names_, began + deadline_seconds(cache.spec))
             found = find_condition(status.conditions, Condition.ROLLOUT_PROGRESSING)
             if found is not None:
                 said.add_metric([*names_, found.reason], 1.0)
@@ -226,7 +232,7 @@ class _ObjectCollector(Collector):
                 routed.add_metric([*names_, found.reason], 1.0)
             if status.held:
                 held.add_metric(names_, len(status.held))
-        yield from (traffic, deadline, said, routed, held)
+        yield from (traffic, start, deadline, said, routed, held)
 
     def _quotas(self) -> Iterator[Metric]:
         labels = ["namespace", "name"]

@@ -132,7 +132,7 @@ def test_C61_missed_looks_begin_at_zero_and_add_up():
     assert f"{name} 172.0" in metrics.render().decode()
 
 
-def render_canary(*, ended: str | None, is_wanted: bool = True) -> str:
+def render_canary(*, ended: str | None, is_wanted: bool = True) -> dict[str, float]:
     world = WatchCache()
     cache = make_cache()
     canary = CanarySpec(model_version=CANARY, weight=5) if is_wanted else None
@@ -142,20 +142,22 @@ def render_canary(*, ended: str | None, is_wanted: bool = True) -> str:
     view = replace(cache, spec=spec, status=ModelCacheStatus(rollout=rollout))
     world.observe(Observed(ObservedKind.MODEL_CACHES, view.key, view.uid, 1, view))
     text = OperatorMetrics(world, lambda: True).render().decode()
-    name = "modelcache_cache_canary_deadline_timestamp_seconds{"
-    return "".join(line for line in text.splitlines() if line.startswith(name))
+    prefix = "modelcache_cache_canary_"
+    rows = [line.rpartition(" ") for line in text.splitlines() if line.startswith(prefix)]
+    return {series.removeprefix(prefix): float(value) for series, _, value in rows}
 
 
-def test_a_canary_tells_when_its_time_is_over():
-    ends = datetime(2026, 1, 1, 2, tzinfo=UTC).timestamp()
-    line = render_canary(ended=None)
-    assert 'name="c1",namespace="search"' in line
-    assert float(line.rpartition(" ")[2]) == ends
+def test_a_canary_tells_when_its_time_began_and_when_it_is_over():
+    names = '{name="c1",namespace="search"}'
+    assert render_canary(ended=None) == {
+        f"start_timestamp_seconds{names}": datetime(2026, 1, 1, tzinfo=UTC).timestamp(),
+        f"deadline_timestamp_seconds{names}": datetime(2026, 1, 1, 2, tzinfo=UTC).timestamp(),
+    }
 
 
 def test_C44_a_canary_that_has_ended_or_left_the_spec_has_no_deadline():
-    assert render_canary(ended="CanaryExpired") == ""
-    assert render_canary(ended=None, is_wanted=False) == ""
+    assert render_canary(ended="CanaryExpired") == {}
+    assert render_canary(ended=None, is_wanted=False) == {}
 
 
 async def test_certificates_tell_when_they_end_and_a_renewal_is_seen():
