@@ -21,9 +21,10 @@ class LineFormatter(logging.Formatter):
         """One line; a traceback is folded into it."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         name = record.name.removeprefix("modelcache_agent.")
-        text = add_fields(record.getMessage(), node=self._node)
+        text = record.getMessage()
         if record.exc_info:
             text = f"{text} | {self.formatException(record.exc_info)}"
+        text = add_fields(text, node=self._node)
         safe = text if text.isprintable() else json.dumps(text, ensure_ascii=False)[1:-1]
         return f"{moment}.{int(record.msecs):03d}Z {record.levelname.lower()} {name}: {safe}"
 

@@ -35,10 +35,12 @@ def learn(**fields: str) -> None:
 
 
 def add_fields(text: str, **always: str) -> str:
-    """The line with ` name=value` for each field that it does not tell itself."""
-    known = {word.partition("=")[0] for word in text.split() if "=" in word}
+    """The line with ` name=value` for each field that it does not end up telling itself.
+
+    The last `name=` of a line is always its own: before it may stand what others have written.
+    """
     fields = {**_told(always), **_fields.get()}
-    told = (f" {name}={value}" for name, value in fields.items() if name not in known)
+    told = (f" {name}={value}" for name, value in fields.items() if not _tells(text, name, value))
     return text + "".join(told)
 
 
@@ -58,3 +60,10 @@ def read_trace_header(header: str | None) -> str:
 
 def _told(fields: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in fields.items() if value}
+
+
+def _tells(text: str, name: str, value: str) -> bool:
+    """True if the last that the text says by this name is the very word `name=value`."""
+    at = text.rfind(f"{name}=")
+    is_word = at == 0 or (at > 0 and text[at - 1].isspace())
+    return is_word and text[at:].split(maxsplit=1)[0] == f"{name}={value}"

@@ -61,6 +61,7 @@ class CoreParts:
     routes: Routes | None = None
     measures: Measures | None = None
     default_quota: Callable[[], Limits] = field(default=lambda: UNLIMITED)
+    on_missed_looks: Callable[[int], None] = field(default=lambda _looks: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ def make_core(parts: CoreParts, times: CoreTimes) -> Core:
         parts.recheck_queue,
         parts.uniform,
         parts.queue.add,
+        parts.on_missed_looks,
     )
     gates = GateKeeper(
         world, memory, parts.measures, clock, parts.gate_queue, on_answer=router.on_gate

@@ -199,7 +199,7 @@ class _Program:
         plan = RotationPlan.of(config.authority_max_age_seconds, config.authority_overlap_seconds)
         now = self._clock.now
         certificate = ServingCertificate(store, config.grants_names, now=now, plan=plan)
-        self._metrics.tell_certificates(certificate.list_expiries)
+        self._metrics.tell_certificates(certificate.list_expiries, certificate.rotation_due_at)
         monotonic = self._clock.monotonic
         credentials = PeerCredentials(lambda: certificate.authority, life=plan.overlap, now=now)
         peering = Peering(
@@ -303,6 +303,7 @@ class _Program:
                 routes=KubeRoutes(self._kube, writer.begin_write) if config.http_routes else None,
                 measures=_make_measures(config),
                 default_quota=self._default_quota.current,
+                on_missed_looks=self._metrics.missed_source_checks,
             ),
             CoreTimes(
                 LivenessLimits.of(

@@ -17,11 +17,13 @@ from modelcache_operator.decide.source_check import (
     SourceFinding,
     Standing,
     conclude,
+    count_missed,
     is_pinned,
     is_same_transport,
     judge_listing,
     judge_refusal,
     period,
+    seconds_owed_at_first,
     seconds_until_first,
     seconds_until_next,
     spread_of,
@@ -52,12 +54,17 @@ _LOOK_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
-    """What is remembered of one version. Times are monotonic, so that no clock's step matters."""
+    """What is remembered of one version. Times are monotonic, so that no clock's step matters.
+
+    The next look is made at `due_at`; by the interval it is owed since `owed_at`, which is earlier
+    if nobody was there to make it.
+    """
 
     source: Source
     check: SourceCheck | None
     standing: Standing
     due_at: float
+    owed_at: float
     answered_at: float
     recorded_at: float
 
@@ -76,6 +83,7 @@ class Rechecker:
     queue: WorkQueue
     uniform: Callable[[float, float], float]
     on_outcome: Callable[[Key], None]
+    on_missed: Callable[[int], None]
     _watches: dict[Uid, _Watch] = field(default_factory=dict)
     _busy: set[str] = field(default_factory=set)
 
@@ -120,6 +128,7 @@ class Rechecker:
         namespace = version.key.namespace
         if namespace in self._busy:
             return Requeue(_TURN_SECONDS)
+        late = self.clock.monotonic() - watch.owed_at
         self._busy.add(namespace)
         try:
             look, retry_after = await self._look(version, resolved.source_digest)
@@ -128,6 +137,7 @@ class Rechecker:
         if self._watches.get(version.uid) is not watch:
             # The spec has changed meanwhile, and the next look is asked for.
             return Requeue()
+        self.on_missed(count_missed(_interval(version), late, spread_of(version.uid)))
         after = self._take(version, watch, look, retry_after)
         self._watches[version.uid] = after
         if after.check != watch.check:
@@ -140,18 +150,21 @@ class Rechecker:
         source = version.spec.source
         if source_in_status(version) is None:
             check = SourceCheck(UNCHANGED, self.clock.now())
-            return _Watch(
-                source, check, Standing(UNCHANGED), now + period(interval, spread), now, now
-            )
+            due_at = now + period(interval, spread)
+            return _Watch(source, check, Standing(UNCHANGED), due_at, due_at, now, now)
         known, age = check_in_status(version), self._age(version)
         is_urgent = version.status.observed_generation != version.generation or (
             known is not None and known.finding.is_current is None
         )
         wait = seconds_until_first(interval, age, spread, is_urgent=is_urgent)
+        owed_at = now + wait
+        if age is not None and not is_urgent:
+            owed = seconds_owed_at_first(interval, age, spread, _RECORD_SECONDS)
+            owed_at = min(owed_at, now - owed)
         at = now - max(age or 0.0, 0.0)
         recorded_at = at if age is not None and age >= 0 else -float("inf")
         standing = Standing(known.finding if known else None)
-        return _Watch(source, known, standing, now + wait, at, recorded_at)
+        return _Watch(source, known, standing, now + wait, owed_at, at, recorded_at)
 
     def _age(self, version: ModelVersionView) -> float | None:
         """Seconds since the last check by the wall clock: all that a new process has."""
@@ -172,11 +185,11 @@ class Rechecker:
         source, now = version.spec.source, self.clock.monotonic()
         if not is_same_transport(watch.source, source):
             standing = replace(watch.standing, failures=0, doubts=0)
-            return replace(watch, source=source, standing=standing, due_at=now)
+            return replace(watch, source=source, standing=standing, due_at=now, owed_at=now)
         due_at = watch.answered_at + period(_interval(version), spread_of(version.uid))
         if not watch.standing.is_settled:
             due_at = min(due_at, watch.due_at)
-        return replace(watch, source=source, due_at=due_at)
+        return replace(watch, source=source, due_at=due_at, owed_at=max(due_at, now))
 
     async def _look(
         self, version: ModelVersionView, resolved: str
@@ -226,7 +239,8 @@ class Rechecker:
             if is_new or now - recorded_at >= _RECORD_SECONDS:
                 checked_at, recorded_at = self.clock.now(), now
         check = SourceCheck(standing.finding, checked_at) if standing.finding else None
-        return _Watch(watch.source, check, standing, now + wait, answered_at, recorded_at)
+        due_at = now + wait
+        return _Watch(watch.source, check, standing, due_at, due_at, answered_at, recorded_at)
 
 
 def _interval(version: ModelVersionView) -> float:

@@ -26,6 +26,7 @@ from modelcache_operator.tls import (
     load_pair,
     make_authority,
     make_server_context,
+    renewal_of,
     use_leaf,
 )
 
@@ -71,6 +72,7 @@ class ServingCertificate:
         self._signer: KeyPair | None = None
         self._leaf: KeyPair | None = None
         self._context: ssl.SSLContext | None = None
+        self._published_since: datetime | None = None
         self.authority: Authority | None = None
         """As last read; it signs for agents too."""
 
@@ -82,7 +84,7 @@ class ServingCertificate:
             KubeError: the API server could not be asked.
         """
         authority = await self._read_or_make()
-        since = await self._store.publish(authority.bundle, self._now())
+        self._published_since = since = await self._store.publish(authority.bundle, self._now())
         self.authority = authority = await self._rotate(authority, self._now() - since)
         if self._context is None or not self._is_fresh(authority.current):
             self._leaf = issue_leaf(authority.current, self._hosts, self._now())
@@ -97,6 +99,18 @@ class ServingCertificate:
         """
         found = {"serving": self._leaf, "authority": self._signer}
         return {what: end_of(pair.certificate) for what, pair in found.items() if pair is not None}
+
+    def rotation_due_at(self) -> datetime | None:
+        """When the next authority should sign; None before the first check.
+
+        By age, or after the overlap once it was announced. It is past if rotation fails.
+        """
+        if self.authority is None or self._published_since is None:
+            return None
+        if self.authority.following is not None:
+            return self._published_since + self._plan.overlap
+        current, now = self.authority.current.certificate, self._now()
+        return min(now - age_of(current, now) + self._plan.max_age, renewal_of(current))
 
     async def keep_fresh(self) -> None:
         """Check every ten minutes until cancelled; failures are logged and tried again."""
@@ -122,7 +136,7 @@ class ServingCertificate:
         if not await self._store.replace(stepped):
             return authority
         logger.info("rotation of the certificate authority: %s", step)
-        await self._store.publish(stepped.bundle, self._now())
+        self._published_since = await self._store.publish(stepped.bundle, self._now())
         return stepped
 
     def _is_old(self, certificate: bytes) -> bool:

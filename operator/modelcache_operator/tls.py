@@ -120,9 +120,14 @@ def load_pair(pair: KeyPair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateK
 
 def is_due_for_renewal(certificate: bytes, now: datetime) -> bool:
     """True in the last third of the certificate's life. Raises ValueError if it is none."""
+    return now >= renewal_of(certificate)
+
+
+def renewal_of(certificate: bytes) -> datetime:
+    """When the last third of the certificate's life begins. Raises ValueError if it is none."""
     parsed = x509.load_pem_x509_certificate(certificate)
     life = parsed.not_valid_after_utc - parsed.not_valid_before_utc
-    return now >= parsed.not_valid_after_utc - life / 3
+    return parsed.not_valid_after_utc - life / 3
 
 
 def end_of(certificate: bytes) -> datetime:

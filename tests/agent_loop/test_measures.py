@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import urllib.request
+from collections.abc import Iterator
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,18 +14,18 @@ from fakes.played_kubelet import Pod
 from fakes.volume_world import PlayedPods, PodVolume
 from modelcache_agent.decide.setbacks import FIRST_UNKNOWN_SECONDS
 from modelcache_api.wire import WireError
+from modelcache_testbed.folders import state_folder
+from modelcache_testbed.ports import PortLedger
 
 MIB = 1 << 20
 PREFIX = "modelcache_agent_"
 
 
 class Port:
-    """A free port, and what the agent says there."""
+    """A port that nobody else is given, and what the agent says there."""
 
-    def __init__(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.number = probe.getsockname()[1]
+    def __init__(self, number: int) -> None:
+        self.number = number
 
     def read(self) -> dict[tuple, float]:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -53,12 +53,18 @@ def shows(volume: PodVolume) -> bool:
 
 
 @pytest.fixture
+def port(tmp_path) -> Iterator[Port]:
+    ledger = PortLedger(state_folder() / "ports.json")
+    yield Port(ledger.reserve(["metrics"], tmp_path)["metrics"])
+    ledger.release(tmp_path)
+
+
+@pytest.fixture
 def pods(bench, tmp_path) -> PlayedPods:
     return PlayedPods(bench.root, tmp_path / "kubelet")
 
 
-async def test_a_pod_that_waits_is_a_miss_and_the_next_one_a_hit(bench, pods):
-    port = Port()
+async def test_a_pod_that_waits_is_a_miss_and_the_next_one_a_hit(bench, pods, port):
     body = safetensors_body(2 * MIB, 1)
     bench.offer("v1", {"model.safetensors": body})
     async with bench.started(f"--metrics-port={port.number}"):
@@ -76,8 +82,7 @@ async def test_a_pod_that_waits_is_a_miss_and_the_next_one_a_hit(bench, pods):
     assert 0 <= found["label_seconds_sum",] < 30
 
 
-async def test_a_load_takes_as_long_as_all_its_tries(bench):
-    port = Port()
+async def test_a_load_takes_as_long_as_all_its_tries(bench, port):
     error = WireError(reason="NotKnownYet", message="no such entry on this node is known")
     version = bench.offer("v1", {"model.safetensors": safetensors_body(MIB, 1)}, error=error)
     async with bench.started(f"--metrics-port={port.number}"):
@@ -88,8 +93,7 @@ async def test_a_load_takes_as_long_as_all_its_tries(bench):
     assert found["load_seconds_sum", "disk", "origin"] >= FIRST_UNKNOWN_SECONDS
 
 
-async def test_a_restart_counts_no_attach_and_no_load_again(bench, pods):
-    port = Port()
+async def test_a_restart_counts_no_attach_and_no_load_again(bench, pods, port):
     bench.offer("v1", {"model.safetensors": safetensors_body(MIB, 1)})
     async with bench.started():
         bench.cluster.want(bench.entry("v1"), caches={"search/minilm": "v1"})
@@ -105,8 +109,7 @@ async def test_a_restart_counts_no_attach_and_no_load_again(bench, pods):
     assert loads == [0] * len(loads)
 
 
-async def test_what_gives_way_tells_tier_reason_and_age(bench):
-    port = Port()
+async def test_what_gives_way_tells_tier_reason_and_age(bench, port):
     bench.capacity = 3 * MIB
     for seed, uid in enumerate(("old", "new")):
         bench.offer(uid, {"model.safetensors": safetensors_body(2 * MIB, seed)})

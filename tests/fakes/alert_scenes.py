@@ -104,8 +104,14 @@ def _source(reason: str) -> dict[str, str]:
     return {f'modelcache_version_source{{{_CACHE}, reason="{reason}"}}': steady(1)}
 
 
-def _deadline(at: float) -> dict[str, str]:
-    return {f"modelcache_cache_canary_deadline_timestamp_seconds{{{_CACHE}}}": steady(at)}
+def _time(began: float, ends: float) -> dict[str, str]:
+    """A canary's, in seconds, as two replicas tell it."""
+    name = "modelcache_cache_canary_{}_timestamp_seconds"
+    return {
+        f'{name.format(what)}{{{_CACHE}, instance="{replica}"}}': steady(at)
+        for what, at in (("start", began), ("deadline", ends))
+        for replica in ("op-1", "op-2")
+    }
 
 
 def _certificates(serving: float, authority: float, agent: float) -> dict[str, str]:
@@ -114,6 +120,11 @@ def _certificates(serving: float, authority: float, agent: float) -> dict[str, s
         f'{_EXPIRY}{{certificate="authority", instance="op-1"}}': steady(authority),
         f"modelcache_agent_certificate_expiry_timestamp_seconds{{{_NODE}}}": steady(agent),
     }
+
+
+def _rotation_due(at: float) -> dict[str, str]:
+    name = "modelcache_operator_authority_rotation_timestamp_seconds"
+    return {f'{name}{{instance="op-1"}}': steady(at)}
 
 
 _DAY = 86_400.0
@@ -206,10 +217,22 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
     ),
     "ModelCacheCanaryForgotten": (
         Scene(
-            fires=_rollout("WeightReached") | _deadline(3 * 3600.0),
-            quiet=_rollout("WeightReached") | _deadline(20 * 3600.0),
+            fires=_rollout("WeightReached") | _time(-21 * 3600.0, 3 * 3600.0),
+            quiet=_rollout("WeightReached") | _time(-4 * 3600.0, 20 * 3600.0),
         ),
-        Scene(fires=_rollout("CanaryExpired"), quiet=_rollout("StepTaken") | _deadline(3 * 3600.0)),
+        # The last four hours of a short time are no neglect, nor is the last quarter of a month.
+        Scene(
+            fires=_rollout("WeightReached") | _time(-2 * 3600.0, 1.1 * 3600.0),
+            quiet=_rollout("WeightReached") | _time(0.0, 4 * 3600.0),
+        ),
+        Scene(
+            fires=_rollout("CanaryExpired"),
+            quiet=_rollout("WeightReached") | _time(-600 * 3600.0, 7 * 3600.0),
+        ),
+        Scene(
+            fires=_rollout("CanaryExpired"),
+            quiet=_rollout("StepTaken") | _time(-21 * 3600.0, 3 * 3600.0),
+        ),
     ),
     "ModelCacheQuotaRefused": (
         Scene(
@@ -258,6 +281,9 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
         Scene(fires=_certificates(_DAY, *_SOUND[1:]), quiet=_certificates(*_SOUND)),
         Scene(fires=_certificates(_SOUND[0], 20 * _DAY, _SOUND[2]), quiet=_certificates(*_SOUND)),
         Scene(fires=_certificates(*_SOUND[:2], 3700.0), quiet=_certificates(*_SOUND)),
+    ),
+    "ModelCacheAuthorityNotRotated": (
+        Scene(fires=_rotation_due(-2 * 3600.0), quiet=_rotation_due(0)),
     ),
     "ModelCacheOperatorAbsent": (
         Scene(

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from datetime import datetime
 
+from modelcache_kube.errors import KubeError
 from modelcache_operator.ports.authority import Authority, KeyPair
 
 
@@ -17,6 +18,7 @@ class MemoryAuthorityStore:
         self.bundle = b""
         self.since: datetime | None = None
         self.bundles: set[bytes] = set()
+        self.is_read_only = False
         self._writes = 0
 
     async def read(self) -> Authority | None:
@@ -31,6 +33,8 @@ class MemoryAuthorityStore:
 
     async def replace(self, authority: Authority) -> bool:
         await asyncio.sleep(0)
+        if self.is_read_only:
+            raise KubeError("secrets is forbidden")
         if self.authority is None or authority.version != self.authority.version:
             return False
         self._writes += 1

@@ -159,6 +159,7 @@ class MemoryCore:
         self.clock = world.clock
         self.queue, self.resolve_queue, self.recheck_queue = KeySet(), KeySet(), KeySet()
         self.gate_queue = KeySet()
+        self.missed_looks: list[int] = []
         parts = CoreParts(
             self.cache,
             self.clock,
@@ -174,6 +175,7 @@ class MemoryCore:
             routes=world.routes,
             measures=world.measures,
             default_quota=lambda: world.default_quota,
+            on_missed_looks=self.missed_looks.append,
         )
         core = make_core(parts, CoreTimes(LivenessLimits.of(300), 30.0, 300.0))
         self.memory, self.router = core.memory, core.router

@@ -54,7 +54,7 @@ def list_families() -> dict[str, Family]:
     agent.observe_host(Ledger(1))
     agent.observe_gpu(GpuView())
     operator = OperatorMetrics(WatchCache(), lambda: True)
-    operator.tell_certificates(dict)
+    operator.tell_certificates(dict, lambda: None)
     return {
         family.name: family
         for registry in (operator.registry, agent.registry)

@@ -400,7 +400,7 @@ def _list_series(stage: Stage) -> Iterator[tuple[str, float]]:
     """All that rules read, of the operator and of the agent of each node that is not silent."""
     operator = OperatorMetrics(stage.world.cache, lambda: True)
     ends = dict.fromkeys(("serving", "authority"), datetime(2036, 1, 1, tzinfo=UTC))
-    operator.tell_certificates(lambda: ends)
+    operator.tell_certificates(lambda: ends, lambda: ends["authority"])
     yield from _read(operator.render())
     for node in stage.world.cache.cache_nodes():
         if not any(one.reason == Reason.NODE_LOST for one in node.status.conditions):

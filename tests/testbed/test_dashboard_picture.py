@@ -31,7 +31,7 @@ def test_variables_of_grafana_are_filled_in():
 def test_a_curve_has_its_labels_and_a_gap_where_nothing_was_said():
     series = {"metric": {"tier": "disk"}, "values": [[10, "1"], [11, "2"], [20, "NaN"], [21, "3"]]}
     panel = Panel("Hits", "short", {"{{tier}}: {{reason}}": "a"})
-    (curve,) = read_panel(Answers(series), Span(10, 22), panel)
+    ((curve,),) = read_panel(Answers(series), Span(10, 22), panel).values()
     assert curve.legend == "disk:"
     assert curve.seconds == (0, 1, 9, 10, 11)
     assert [math.isnan(value) for value in curve.values] == [False, False, True, True, False]
@@ -57,11 +57,30 @@ def test_numbers_are_told_in_the_unit_of_their_panel(unit, value, told):
     assert tell(unit, value) == told
 
 
-def test_every_panel_is_drawn_and_those_without_a_number_are_named(tmp_path):
+QUERIES = {
+    f"{panel.title}: {legend}": query
+    for row in read_rows()
+    for panel in row.panels
+    for legend, query in panel.queries.items()
+}
+
+
+def test_a_query_without_a_number_is_named_though_its_panel_has_others(tmp_path):
+    class AllButOne(Answers):
+        def ask_range(self, query, **span):
+            return [] if "peer_bytes" in query else super().ask_range(query, **span)
+
+    answers = AllButOne({"metric": {}, "values": [[5, "1"]]})
+    empty = draw_dashboard(answers, Span(0, 60), tmp_path / "dashboard.png")
+    assert empty == [name for name, query in QUERIES.items() if "peer_bytes" in query]
+    assert "Throughput: from nodes" in empty
+    assert "Throughput: received" not in empty
+
+
+def test_every_panel_is_drawn_and_queries_without_a_number_are_named(tmp_path):
     span = Span(0, 60)
     nothing = Answers({"metric": {}, "values": [[5, "NaN"]]})
-    titles = [panel.title for row in read_rows() for panel in row.panels]
-    assert draw_dashboard(nothing, span, tmp_path / "empty.png") == titles
+    assert draw_dashboard(nothing, span, tmp_path / "empty.png") == list(QUERIES)
     assert (
         draw_dashboard(
             Answers({"metric": {}, "values": [[5, "1"]]}), span, tmp_path / "new/full.png"

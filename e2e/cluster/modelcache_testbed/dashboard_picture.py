@@ -68,7 +68,7 @@ class Curve:
 
 
 def draw_dashboard(prometheus: Asked, span: Span, path: Path) -> list[str]:
-    """Write the picture as PNG; return the titles of panels that have nothing to show.
+    """Write the picture as PNG; return the queries that have nothing to show: "title: legend".
 
     Raises:
         TestbedError: Prometheus refuses a query.
@@ -94,23 +94,25 @@ def _draw_row(prometheus: Asked, span: Span, row: Row, grid: Any) -> list[str]:
     for axes in places[len(row.panels) :]:
         axes.set_axis_off()
     for panel, axes in zip(row.panels, places, strict=False):
-        curves = [curve for curve in read_panel(prometheus, span, panel) if not curve.is_empty]
+        read = read_panel(prometheus, span, panel)
+        empty += [f"{panel.title}: {legend}" for legend, curves in read.items() if not curves]
         axes.set_title(panel.title, fontsize="small")
-        if not curves:
-            empty.append(panel.title)
-        _draw_panel(axes, panel, curves, span)
+        _draw_panel(axes, panel, [curve for curves in read.values() for curve in curves], span)
     return empty
 
 
-def read_panel(prometheus: Asked, span: Span, panel: Panel) -> list[Curve]:
-    """All series of a panel, in the order of its queries."""
-    return [
-        _make_curve(legend, series, span)
+def read_panel(prometheus: Asked, span: Span, panel: Panel) -> dict[str, list[Curve]]:
+    """The series with numbers of each query of a panel, by its legend."""
+    return {
+        legend: [
+            curve
+            for series in prometheus.ask_range(
+                span.settle(query), start=span.start, end=span.end, step=span.step
+            )
+            if not (curve := _make_curve(legend, series, span)).is_empty
+        ]
         for legend, query in panel.queries.items()
-        for series in prometheus.ask_range(
-            span.settle(query), start=span.start, end=span.end, step=span.step
-        )
-    ]
+    }
 
 
 def _make_curve(legend: str, series: dict[str, Any], span: Span) -> Curve:

@@ -95,14 +95,26 @@ class OperatorMetrics:
         )
         for warmth in Warmth:
             self._placed.labels(warmth.value)
+        self._missed = Counter(
+            named.MISSED_SOURCE_CHECKS,
+            "Looks at sources that were due and never made; one look makes up for them.",
+            registry=self.registry,
+        )
         leader = Gauge(named.IS_LEADER, "1 while this replica leads.", registry=self.registry)
         leader.set_function(lambda: float(is_leader()))
         self.registry.register(_ObjectCollector(world))
         self.registry.register(_LimitCollector(list_limits))
 
-    def tell_certificates(self, list_expiries: Callable[[], Mapping[str, datetime]]) -> None:
-        """From now on, when each certificate of this replica ends, by what it is for."""
-        self.registry.register(_CertificateCollector(list_expiries))
+    def tell_certificates(
+        self,
+        list_expiries: Callable[[], Mapping[str, datetime]],
+        rotation_due_at: Callable[[], datetime | None],
+    ) -> None:
+        """From now on, when each certificate of this replica ends, by what it is for.
+
+        And when the next authority is to take over.
+        """
+        self.registry.register(_CertificateCollector(list_expiries, rotation_due_at))
 
     def watch_queue(self, name: str, read_depth: Callable[[], int]) -> None:
         """From now on, the depth of one more queue, read when it is asked for."""
@@ -124,6 +136,10 @@ class OperatorMetrics:
     def placed(self, warmth: Warmth) -> None:
         """A pod that names a ModelCache was bound to a node."""
         self._placed.labels(warmth.value).inc()
+
+    def missed_source_checks(self, looks: int) -> None:
+        """So many periodic looks at a source were due, and are made up for by one."""
+        self._missed.inc(looks)
 
     def grant_answer(self, path: str, code: int) -> None:
         """One answer to an agent or pod. Anybody may ask for any path, so others are one."""
@@ -185,6 +201,11 @@ class _ObjectCollector(Collector):
             "When the canary loses its traffic unless it is promoted, in Unix seconds.",
             labels=labels,
         )
+        start = GaugeMetricFamily(
+            named.CACHE_STARTED,
+            "When the canary's time began, in Unix seconds.",
+            labels=labels,
+        )
         said = GaugeMetricFamily(
             named.CACHE_ROLLOUT, "1 for what is said of the canary.", labels=[*labels, "reason"]
         )
@@ -200,8 +221,9 @@ class _ObjectCollector(Collector):
                 traffic.add_metric([*names_, Track.STABLE], status.traffic.stable)
                 traffic.add_metric([*names_, Track.CANARY], status.traffic.canary)
             if cache.spec.canary is not None and status.rollout and status.rollout.ended is None:
-                ends = status.rollout.started_at.timestamp() + deadline_seconds(cache.spec)
-                deadline.add_metric(names_, ends)
+                began = status.rollout.started_at.timestamp()
+                start.add_metric(names_, began)
+                deadline.add_metric(names_, began + deadline_seconds(cache.spec))
             found = find_condition(status.conditions, Condition.ROLLOUT_PROGRESSING)
             if found is not None:
                 said.add_metric([*names_, found.reason], 1.0)
@@ -210,7 +232,7 @@ class _ObjectCollector(Collector):
                 routed.add_metric([*names_, found.reason], 1.0)
             if status.held:
                 held.add_metric(names_, len(status.held))
-        yield from (traffic, deadline, said, routed, held)
+        yield from (traffic, start, deadline, said, routed, held)
 
     def _quotas(self) -> Iterator[Metric]:
         labels = ["namespace", "name"]
@@ -315,15 +337,20 @@ class _LimitCollector(Collector):
 class _CertificateCollector(Collector):
     """Of every replica: each serves with a certificate of its own."""
 
-    def __init__(self, list_expiries: Callable[[], Mapping[str, datetime]]) -> None:
+    def __init__(
+        self,
+        list_expiries: Callable[[], Mapping[str, datetime]],
+        rotation_due_at: Callable[[], datetime | None],
+    ) -> None:
         self._list_expiries = list_expiries
+        self._rotation_due_at = rotation_due_at
 
     def describe(self) -> Sequence[Metric]:
         """Nothing in advance, as above."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """When each certificate ends."""
+        """When each certificate ends, and when the authority should be another."""
         expiry = GaugeMetricFamily(
             named.CERTIFICATE_EXPIRY,
             "When the certificate ends, in Unix seconds.",
@@ -331,7 +358,13 @@ class _CertificateCollector(Collector):
         )
         for what, ends in self._list_expiries().items():
             expiry.add_metric([what], ends.timestamp())
-        yield expiry
+        rotation = GaugeMetricFamily(
+            named.AUTHORITY_ROTATION,
+            "When the next authority should sign, in Unix seconds; past if rotation fails.",
+        )
+        if (due_at := self._rotation_due_at()) is not None:
+            rotation.add_metric([], due_at.timestamp())
+        yield from (expiry, rotation)
 
 
 def _add_reason(

@@ -158,6 +158,21 @@ def seconds_until_first(
     return left if left > 0 else spread * _SPREAD * interval
 
 
+def seconds_owed_at_first(interval: float, age: float, spread: float, unwritten: float) -> float:
+    """How long a process that begins finds a look to have been due; negative if it is yet to come.
+
+    Looks that found nothing new are written at most each `unwritten` seconds: of a shorter period,
+    nobody knows of those that were made in this time.
+    """
+    between = period(interval, spread)
+    return max(age, 0.0) - between - (unwritten if between < unwritten else 0.0)
+
+
+def count_missed(interval: float, late: float, spread: float) -> int:
+    """Looks that were never made, if the one that makes up for them is `late` seconds late."""
+    return max(0, int(late // period(interval, spread)))
+
+
 def seconds_until_next(
     interval: float, standing: Standing, spread: float, retry_after: float | None, jitter: float
 ) -> float:

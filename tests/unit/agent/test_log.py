@@ -29,3 +29,11 @@ def test_each_line_tells_node_and_subject():
     record = logging.LogRecord("modelcache_agent.errands", 30, "f", 1, "uid=u1 slow", (), None)
     with about(uid="u1", model="m1", trace="t"):
         assert LineFormatter("n1").format(record).endswith("uid=u1 slow node=n1 model=m1 trace=t")
+
+
+def test_an_errors_words_come_before_what_the_line_is_about():
+    error = ValueError("the store says: denied node=n9 trace=t9")
+    info = (ValueError, error, None)
+    record = logging.LogRecord("modelcache_agent.loop", 40, "f", 1, "a bug", (), info)
+    with about(trace="t"):
+        assert LineFormatter("n1").format(record).endswith("trace=t9 node=n1 trace=t")

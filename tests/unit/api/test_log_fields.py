@@ -29,6 +29,28 @@ def test_lines_tell_what_the_block_is_about_and_nothing_twice():
     assert add_fields("done", node="n1") == "done node=n1"
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        "denied node=n9 trace=t9",
+        'the store says: "node=n9 trace=t9 denied"',
+        "node=n1 trace=t the store says: (node=n9) trace=t9.",
+        "node=n1 trace=t denied\nnode=n9 trace=t9",
+        "the store says node=n1x trace=tt",
+        "xnode=n1 xtrace=t",
+    ],
+)
+def test_text_of_others_neither_hides_a_field_nor_has_the_last_word(told):
+    with about(trace="t"):
+        assert add_fields(told, node="n1") == f"{told} node=n1 trace=t"
+
+
+def test_a_line_that_ends_up_telling_a_field_itself_is_left_as_it_is():
+    with about(trace="t"):
+        told = "node=n9 was asked for: node=n1 trace=t"
+        assert add_fields(told, node="n1") == told
+
+
 def test_what_is_learned_in_a_block_ends_with_it():
     with about(trace=TRACE):
         learn(node="n1")

@@ -10,6 +10,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from fakes.authority import MemoryAuthorityStore
+from modelcache_kube.errors import KubeError
 from modelcache_operator.serving_certificate import RotationPlan, ServingCertificate
 from modelcache_operator.tls import make_authority
 
@@ -89,6 +90,27 @@ async def test_age_rotates_once_and_rests():
     assert fleet.store.authority.current != first
     # One bundle for the beginning, two for the overlap, one for the end.
     assert len(fleet.store.bundles) == 4
+
+
+async def test_a_rotation_is_due_at_its_age_then_after_the_overlap_and_past_while_it_fails():
+    plan = RotationPlan(max_age=timedelta(hours=8), overlap=timedelta(minutes=30))
+    fleet = Fleet(5, plan)
+    replica = fleet.replicas[0]
+    assert replica.rotation_due_at() is None
+    await fleet.minute()
+    by_age = replica.rotation_due_at()
+    assert START + timedelta(hours=6) < by_age <= START + timedelta(hours=8)
+    fleet.store.is_read_only = True
+    fleet.now = by_age + timedelta(hours=2)
+    with pytest.raises(KubeError):
+        await replica.ensure()
+    assert replica.rotation_due_at() == by_age < fleet.now
+    fleet.store.is_read_only = False
+    await replica.ensure()
+    assert replica.rotation_due_at() == fleet.now + plan.overlap
+    fleet.now += plan.overlap
+    await replica.ensure()
+    assert replica.rotation_due_at() > fleet.now + plan.overlap
 
 
 async def test_an_operator_that_was_away_publishes_before_it_switches():

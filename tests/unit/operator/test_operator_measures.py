@@ -123,7 +123,16 @@ def test_each_queue_has_a_depth_of_its_own_and_none_once_it_is_cleared():
     assert read() == {"objects": 0, "gate": 1}
 
 
-def render_canary(*, ended: str | None, is_wanted: bool = True) -> str:
+def test_C61_missed_looks_begin_at_zero_and_add_up():
+    metrics = OperatorMetrics(WatchCache(), lambda: True)
+    name = "modelcache_operator_missed_source_checks_total"
+    assert f"{name} 0.0" in metrics.render().decode()
+    for looks in (0, 2, 170):
+        metrics.missed_source_checks(looks)
+    assert f"{name} 172.0" in metrics.render().decode()
+
+
+def render_canary(*, ended: str | None, is_wanted: bool = True) -> dict[str, float]:
     world = WatchCache()
     cache = make_cache()
     canary = CanarySpec(model_version=CANARY, weight=5) if is_wanted else None
@@ -133,27 +142,29 @@ def render_canary(*, ended: str | None, is_wanted: bool = True) -> str:
     view = replace(cache, spec=spec, status=ModelCacheStatus(rollout=rollout))
     world.observe(Observed(ObservedKind.MODEL_CACHES, view.key, view.uid, 1, view))
     text = OperatorMetrics(world, lambda: True).render().decode()
-    name = "modelcache_cache_canary_deadline_timestamp_seconds{"
-    return "".join(line for line in text.splitlines() if line.startswith(name))
+    prefix = "modelcache_cache_canary_"
+    rows = [line.rpartition(" ") for line in text.splitlines() if line.startswith(prefix)]
+    return {series.removeprefix(prefix): float(value) for series, _, value in rows}
 
 
-def test_a_canary_tells_when_its_time_is_over():
-    ends = datetime(2026, 1, 1, 2, tzinfo=UTC).timestamp()
-    line = render_canary(ended=None)
-    assert 'name="c1",namespace="search"' in line
-    assert float(line.rpartition(" ")[2]) == ends
+def test_a_canary_tells_when_its_time_began_and_when_it_is_over():
+    names = '{name="c1",namespace="search"}'
+    assert render_canary(ended=None) == {
+        f"start_timestamp_seconds{names}": datetime(2026, 1, 1, tzinfo=UTC).timestamp(),
+        f"deadline_timestamp_seconds{names}": datetime(2026, 1, 1, 2, tzinfo=UTC).timestamp(),
+    }
 
 
 def test_C44_a_canary_that_has_ended_or_left_the_spec_has_no_deadline():
-    assert render_canary(ended="CanaryExpired") == ""
-    assert render_canary(ended=None, is_wanted=False) == ""
+    assert render_canary(ended="CanaryExpired") == {}
+    assert render_canary(ended=None, is_wanted=False) == {}
 
 
 async def test_certificates_tell_when_they_end_and_a_renewal_is_seen():
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
     serving = ServingCertificate(MemoryAuthorityStore(), ["127.0.0.1"], now=lambda: now[0])
     metrics = OperatorMetrics(WatchCache(), lambda: True)
-    metrics.tell_certificates(serving.list_expiries)
+    metrics.tell_certificates(serving.list_expiries, serving.rotation_due_at)
     name = "modelcache_operator_certificate_expiry_timestamp_seconds{"
     assert name not in metrics.render().decode()
 
@@ -172,3 +183,17 @@ async def test_certificates_tell_when_they_end_and_a_renewal_is_seen():
     await serving.ensure()
     assert read("serving") == first + timedelta(days=6).total_seconds()
     assert read("authority") == authority
+
+
+async def test_it_tells_when_the_next_authority_is_due():
+    serving = ServingCertificate(
+        MemoryAuthorityStore(), ["localhost"], now=lambda: datetime.now(UTC)
+    )
+    metrics = OperatorMetrics(WatchCache(), lambda: True)
+    metrics.tell_certificates(serving.list_expiries, serving.rotation_due_at)
+    name = "modelcache_operator_authority_rotation_timestamp_seconds"
+    assert f"\n{name} " not in metrics.render().decode()
+    await serving.ensure()
+    due_at = serving.rotation_due_at().timestamp()
+    _, _, told = metrics.render().decode().partition(f"\n{name} ")
+    assert float(told.partition("\n")[0]) == due_at

@@ -73,6 +73,11 @@ class Stage:
         return self.world.cache.model_version_named(M1)
 
     @property
+    def missed(self) -> int:
+        """Looks that this leader counts as never made."""
+        return sum(self.core.missed_looks)
+
+    @property
     def told(self):
         return [note.reason for note in self.world.events]
 
@@ -341,6 +346,23 @@ def test_C61_hours_without_an_operator_cost_one_look_and_then_one_a_minute(stage
     stage.begin()
     assert stage.wait(59, step=1) == 1
     assert stage.wait(600, step=1) in (9, 10)
+    # The status is up to an hour old: looks of that time may have been made.
+    assert 2 * HOUR / 66 - 2 < stage.missed < 3 * HOUR / 60
+
+
+def test_C61_days_without_an_operator_are_counted_once_by_whoever_looks(stage):
+    stage.wait(1.2 * DAY, step=HOUR)
+    stage.core.end()
+    stage.world.clock.seconds += 3.5 * DAY
+    stage.world.renew_all()
+    stage.listed.clear()
+    stage.begin()
+    assert (stage.listed, stage.missed) == ([], 0)
+    stage.succeed()
+    assert stage.wait(0.1 * DAY + 60) == 1
+    assert stage.missed == 2
+    stage.succeed()
+    assert (stage.wait(1.2 * DAY, step=HOUR), stage.missed) == (1, 0)
 
 
 def test_C61_a_leader_that_was_suspended_for_hours_looks_once(stage):
@@ -348,8 +370,10 @@ def test_C61_a_leader_that_was_suspended_for_hours_looks_once(stage):
     stage.wait(300, step=10)
     stage.listed.clear()
     assert stage.wait(3 * HOUR, step=3 * HOUR) == 1
+    assert 3 * HOUR / 66 - 2 < (missed := stage.missed) < 3 * HOUR / 60
     assert stage.wait(59, step=1) == 0
     assert stage.wait(600, step=1) in (9, 10)
+    assert stage.missed == missed
 
 
 def test_C61_from_daily_to_every_minute_is_one_look_at_once_and_then_one_a_minute(stage):
@@ -359,3 +383,24 @@ def test_C61_from_daily_to_every_minute_is_one_look_at_once_and_then_one_a_minut
     assert len(stage.listed) == 1
     assert stage.wait(59, step=1) == 0
     assert stage.wait(600, step=1) in (9, 10)
+    assert stage.missed == 0
+
+
+def test_C61_looks_that_are_made_are_not_missed_even_if_they_fail(stage):
+    stage.wait(2.5 * DAY, step=HOUR)
+    stage.say(AWAY)
+    stage.wait(2.5 * DAY)
+    assert stage.missed == 0
+    stage.say(None)
+    stage.succeed()
+    stage.wait(1.2 * DAY, step=HOUR)
+    assert stage.missed == 0
+
+
+def test_C61_an_edit_while_nobody_led_makes_no_look_a_missed_one(stage):
+    stage.core.end()
+    stage.world.clock.seconds += 3.5 * DAY
+    stage.edit(source={"recheck_interval": "1m"})
+    stage.begin()
+    assert stage.wait(61, step=1) >= 1
+    assert stage.missed == 0

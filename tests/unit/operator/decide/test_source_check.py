@@ -15,11 +15,13 @@ from modelcache_operator.decide.source_check import (
     SourceFinding,
     Standing,
     conclude,
+    count_missed,
     is_pinned,
     is_same_transport,
     judge_listing,
     judge_refusal,
     period,
+    seconds_owed_at_first,
     seconds_until_first,
     seconds_until_next,
     spread_of,
@@ -251,6 +253,28 @@ def test_the_interval_is_no_transport():
 )
 def test_the_first_look_of_a_process(age, is_urgent, expected):
     assert seconds_until_first(DAY, age, 0.5, is_urgent=is_urgent) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("interval", "age", "expected"),
+    [
+        pytest.param(DAY, 3 * DAY, 2 * DAY, id="since the last one and a period"),
+        pytest.param(DAY, 0.5 * DAY, -0.5 * DAY, id="not yet"),
+        pytest.param(DAY, -DAY, -DAY, id="a time in the future is now"),
+        pytest.param(60.0, 2 * 3600.0, 3540.0, id="not since what may have gone unwritten"),
+        pytest.param(3600.0, 7200.0, 3600.0, id="each look of this period was written"),
+    ],
+)
+def test_since_when_a_process_that_begins_finds_a_look_owed(interval, age, expected):
+    assert seconds_owed_at_first(interval, age, 0.0, 3600.0) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("late", "expected"),
+    [(-5.0, 0), (0.0, 0), (1.04 * DAY, 0), (1.06 * DAY, 1), (3.2 * DAY, 3)],
+)
+def test_looks_that_one_late_look_makes_up_for(late, expected):
+    assert count_missed(DAY, late, 0.5) == expected
 
 
 @pytest.mark.parametrize(
