@@ -22,6 +22,7 @@ READY = {
 }
 UID = "00000000-0000-0000-0000-000000000000"
 TAINT = {"key": "dedicated", "value": "mine", "effect": "NoSchedule"}
+OWNER = {"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": UID}
 
 
 def patch(path, body):
@@ -99,6 +100,12 @@ ATTACKS = [
      "operator and the node's agent alone"),
     ("tenant", "an agent's report", patch(OWN_STATUS, {"status": {"models": 9}}),
      "operator and the node's agent alone"),
+    ("tenant", "a CacheNode that stays when it is deleted",
+     patch(f"{API}/cachenodes/g1", {"metadata": {"finalizers": ["a.example/b"]}}),
+     "finalizers and owners of a CacheNode"),
+    ("tenant", "a CacheNode that goes with its owner",
+     patch(f"{API}/cachenodes/g1", {"metadata": {"ownerReferences": [OWNER]}}),
+     "finalizers and owners of a CacheNode"),
     ("admin", "a label of ours, even as system:masters", patch(NODE, labelled(**{KEY: "disk"})),
      "agent alone"),
 ]  # fmt: skip
@@ -233,11 +240,13 @@ def test_people_may_take_our_labels_away_and_delete_cache_nodes(guarded, fresh_n
     body = {
         "apiVersion": "modelcache.io/v1alpha1",
         "kind": "CacheNode",
-        "metadata": {"name": fresh_name},
+        "metadata": {"name": fresh_name, "finalizers": ["a.example/b"]},
         "spec": {"nodeUid": UID},
     }
     guarded.operator.create(f"{API}/cachenodes", body)
     guarded.tenant.patch(f"{API}/cachenodes/{fresh_name}", labelled(note="x"))
+    # As the garbage collector takes the finalizer of a deletion away.
+    guarded.tenant.patch(f"{API}/cachenodes/{fresh_name}", {"metadata": {"finalizers": None}})
     # As `kubectl modelcache evict` does.
     wish = {"evict.modelcache.io/0d8c": "2026-01-01T00:00:00+00:00"}
     guarded.tenant.patch(f"{API}/cachenodes/{fresh_name}", {"metadata": {"annotations": wish}})
