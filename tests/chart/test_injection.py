@@ -11,6 +11,8 @@ from cryptography import x509
 from chart.test_agents import agent_pod, container, with_profile
 from fakes.helm import CHART, HelmError, pick, pick_all, pod_of, render
 from modelcache_agent.volume.csi import OPTIONS
+from modelcache_api.names import ANNOTATION_SWITCHED_OFF
+from modelcache_cli.checklist.values import Switch
 
 POLICIES = {"modelcache-injection", "modelcache-placement"}
 
@@ -28,6 +30,20 @@ def test_the_driver_says_what_the_kubelet_must_do():
         "fsGroupPolicy": "None",
         "seLinuxMount": False,
     }
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({}, None),
+        ({"injection": {"mode": "none"}}, {Switch.INJECTION}),
+        ({"injection": {"mode": "none"}, "csi": {"enabled": False}}, set(Switch)),
+    ],
+)
+def test_what_is_switched_off_on_purpose_is_told_to_the_checklist(values, told):
+    operator = pick(render(values), "Deployment", "modelcache-operator")
+    words = operator["metadata"].get("annotations", {}).get(ANNOTATION_SWITCHED_OFF)
+    assert (words and set(words.split())) == told
 
 
 def test_the_drivers_container_shares_the_store_and_passes_mounts_on():

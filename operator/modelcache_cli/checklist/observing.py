@@ -12,6 +12,7 @@ from cryptography import x509
 
 from modelcache_api.names import (
     AGENT_LEASE_PREFIX,
+    ANNOTATION_SWITCHED_OFF,
     CA_CONFIG_KEY,
     CA_CONFIG_MAP,
     CSI_DRIVER,
@@ -28,6 +29,7 @@ _T = TypeVar("_T")
 
 _OURS: Final = "app.kubernetes.io/name=modelcache"
 _INJECTION: Final = "modelcache-injection"
+_OPERATOR: Final = "modelcache-operator"
 _ADMISSION: Final = "admissionregistration.k8s.io"
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet")
@@ -94,6 +96,7 @@ async def observe(kube: KubeClient, system: str, now: datetime) -> Observed:
         drivers=await _unless_forbidden(_read_csi_nodes(kube)),
         clocks=await _unless_forbidden(_read_clocks(kube, system)),
         certificates=await _unless_forbidden(_read_certificates(kube, system)),
+        switched_off=await _unless_forbidden(_read_switched_off(kube, system)) or frozenset(),
     )
 
 
@@ -171,6 +174,12 @@ def _list_troubles(pod: Object) -> Iterator[str]:
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             yield f"{condition.get('reason')} {condition.get('message', '')}".strip()
+
+
+async def _read_switched_off(kube: KubeClient, system: str) -> frozenset[str]:
+    found = await kube.get(DEPLOYMENTS, _OPERATOR, system)
+    annotations = (found or {"metadata": {}})["metadata"].get("annotations") or {}
+    return frozenset(annotations.get(ANNOTATION_SWITCHED_OFF, "").split())
 
 
 async def _read_guards(kube: KubeClient) -> frozenset[str]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from modelcache_api.names import CSI_DRIVER, EntryOrigin, Reason, Tier
 from modelcache_api.quantities import format_bytes
-from modelcache_cli.checklist.values import Observed, Outcome, Verdict
+from modelcache_cli.checklist.values import Observed, Outcome, Switch, Verdict
 from modelcache_cli.fleet import SeenNode, SeenVersion
 
 HEADROOM: Final = 0.2
@@ -55,7 +55,16 @@ def _probe_workloads(seen: Observed) -> _Told:
             "there is no Deployment or DaemonSet of ModelCache in the system's namespace",
             "install the chart, or name its namespace with --system-namespace",
         )
-    short = [w for w in seen.workloads if w.ready < w.desired or not w.desired]
+    idle = [w.name for w in seen.workloads if not w.desired and w.kind == "DaemonSet"]
+    short = [
+        w for w in seen.workloads if w.name not in idle and (w.ready < w.desired or not w.desired)
+    ]
+    if not short and idle:
+        return (
+            Outcome.UNKNOWN,
+            f"no node is selected by DaemonSet {_shorten(idle)}",
+            "leave it if its nodes are scaled to zero, else see the nodeSelector of its profile",
+        )
     if not short:
         total = sum(w.ready for w in seen.workloads)
         return Outcome.PASS, f"all {total} pods of operator and agents are ready"
@@ -67,8 +76,8 @@ def _probe_workloads(seen: Observed) -> _Told:
         Outcome.FAIL,
         told,
         (
-            "see `kubectl describe` of these in the system's namespace; a DaemonSet without pods "
-            "selects no node, or the namespace enforces more than Pod Security privileged"
+            "see `kubectl describe` of these in the system's namespace; a DaemonSet that gets no "
+            "pods is in a namespace that enforces more than Pod Security privileged"
         ),
     )
 
@@ -82,6 +91,11 @@ def _probe_admission(seen: Observed) -> _Told:
             Outcome.FAIL,
             f"without guard: {_shorten(sorted(missing))}",
             "set guards.enabled, or accept that whoever may write Nodes can lie to the scheduler",
+        )
+    if not seen.injection and Switch.INJECTION in seen.switched_off:
+        return (
+            Outcome.PASS,
+            f"all {len(GUARDS)} guards are bound; {Switch.INJECTION} is none: nothing is injected",
         )
     if seen.injection is None:
         return _unknown("mutating policies and webhooks")
@@ -98,6 +112,8 @@ def _probe_admission(seen: Observed) -> _Told:
 
 
 def _probe_csi(seen: Observed) -> _Told:
+    if Switch.CSI in seen.switched_off:
+        return Outcome.PASS, f"{Switch.CSI} is false: no pod gets a volume"
     nodes = _nodes(seen)
     if seen.csi_driver is None or seen.drivers is None or nodes is None:
         return _unknown("CSIDriver, CSINodes and CacheNodes")

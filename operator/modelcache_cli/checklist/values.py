@@ -18,6 +18,13 @@ class Outcome(StrEnum):
     UNKNOWN = "Unknown"
 
 
+class Switch(StrEnum):
+    """What values of the chart switch off, by their names."""
+
+    CSI = "csi.enabled"
+    INJECTION = "injection.mode"
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What one probe says; `todo` is empty where there is nothing to do."""
@@ -88,7 +95,7 @@ class Observed:
     """Everything that was looked at. None: it could not be, or nobody asked for it.
 
     `drivers` are the nodes on which the kubelet knows the CSI driver; `injection` is empty where
-    nothing injects.
+    nothing injects; `switched_off` is empty where it may not be read.
     """
 
     now: datetime
@@ -101,5 +108,6 @@ class Observed:
     drivers: frozenset[str] | None = None
     clocks: Sequence[Clock] | None = None
     certificates: Sequence[Certificate] | None = None
+    switched_off: frozenset[str] = frozenset()
     scraped: Scraped | None = None
     trial: Trial | None = None

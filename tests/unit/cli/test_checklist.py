@@ -36,6 +36,7 @@ from modelcache_cli.checklist.values import (
     Outcome,
     Right,
     Scraped,
+    Switch,
     Trial,
     Workload,
 )
@@ -98,9 +99,9 @@ def test_what_could_not_be_looked_at_never_passes_and_says_what_helps():
         pytest.param("workloads", {"workloads": []}, "no Deployment or DaemonSet", id="no chart"),
         pytest.param(
             "workloads",
-            {"workloads": [Workload("DaemonSet", "modelcache-agent-gpu", 0, 0)]},
-            "DaemonSet modelcache-agent-gpu: 0 of 0 ready",
-            id="a profile that selects no node",
+            {"workloads": [Workload("Deployment", "modelcache-operator", 0, 0)]},
+            "Deployment modelcache-operator: 0 of 0 ready",
+            id="an operator that is scaled to nothing",
         ),
         pytest.param(
             "workloads",
@@ -184,6 +185,28 @@ async def test_the_room_of_lost_nodes_is_nobodys():
     nodes = node("n1", specs=[entry_spec()]), node("n2", alive=False)
     found = verdict_of("capacity", await well(fleet=await fleet(*nodes)))
     assert (found.outcome, found.told[:32]) == (Outcome.PASS, "1Gi of 100Gi are placed, with 20")
+
+
+async def test_what_the_chart_switches_off_passes_and_is_told():
+    off = {"csi_driver": False, "drivers": frozenset(), "injection": ""}
+    failed = [one.check for one in judge(await well(**off)) if one.outcome is Outcome.FAIL]
+    assert failed == ["admission", "CSI"]
+    seen = await well(**off, switched_off=frozenset(Switch))
+    assert {one.outcome for one in judge(seen)} == {Outcome.PASS}
+    assert "injection.mode is none" in verdict_of("admission", seen).told
+    assert verdict_of("CSI", seen).told == "csi.enabled is false: no pod gets a volume"
+
+
+async def test_a_profile_whose_nodes_may_be_scaled_to_zero_does_not_fail():
+    ready = Workload("Deployment", "modelcache-operator", 2, 2)
+    idle = Workload("DaemonSet", "modelcache-agent-gpu", 0, 0)
+    found = verdict_of("workloads", await well(workloads=[ready, idle]))
+    assert (found.outcome, found.told) == (
+        Outcome.UNKNOWN,
+        "no node is selected by DaemonSet modelcache-agent-gpu",
+    )
+    broken = replace(ready, ready=1)
+    assert verdict_of("workloads", await well(workloads=[broken, idle])).outcome is Outcome.FAIL
 
 
 async def test_who_may_not_read_what_injects_is_not_told_that_nothing_does():
@@ -346,6 +369,15 @@ async def test_everything_is_read_from_the_api_server():
         "the webhook's CA",
     ]
     assert seen.clocks == (Clock("n1", timedelta(seconds=1)),)
+    assert seen.switched_off == frozenset()
+
+
+async def test_what_is_switched_off_is_read_from_the_operators_deployment():
+    annotations = {"modelcache.io/switched-off": "csi.enabled injection.mode"}
+    metadata = {"name": "modelcache-operator", "namespace": SYSTEM, "annotations": annotations}
+    deployment = {"metadata": metadata, "spec": {"replicas": 2}}
+    kube = an_installed_cluster(deployments=[deployment])
+    assert (await observe(kube, SYSTEM, NOW)).switched_off == frozenset(Switch)
 
 
 async def test_what_may_not_be_read_is_unknown_and_the_rest_is_judged():
