@@ -34,8 +34,8 @@ ANNOTATION_BUNDLE_SINCE: Final = "modelcache.io/bundle-since"
 # On CacheNodes, by the UID of a ModelVersion: when somebody asked to let the node's copy go.
 # Written by people, through `kubectl modelcache evict`; read by the node's agent.
 ANNOTATION_PREFIX_EVICT: Final = "evict.modelcache.io/"
-# On the operator's Deployment: parts that its values switch off, separated by blanks. Written by the
-# chart, read by `kubectl modelcache checklist`.
+# On the operator's Deployment: values that switch something off, separated by blanks. Written by
+# the chart, read by `kubectl modelcache checklist`.
 ANNOTATION_SWITCHED_OFF: Final = "modelcache.io/switched-off"
 # On the Leases that agents renew, so that the operator lists only those.
 LABEL_AGENT_LEASE: Final = "modelcache.io/agent"

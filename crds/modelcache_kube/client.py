@@ -161,6 +161,10 @@ class KubeClient:
         """What the API server says of its own build."""
         return await self._transport.request("GET", "/version", verb="get", plural="version")
 
+    async def read_time(self) -> datetime:
+        """The API server's clock, in whole seconds."""
+        return await self._transport.read_date("/version", verb="get", plural="version")
+
     def watch(
         self,
         resource: Resource,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -59,9 +61,10 @@ class Transport:
         Raises:
             KubeError: no answer within the deadline, or a refusal.
         """
-        return _parse_object(
-            await self._ask(method, path, verb, plural, query, body, content_type, timeout_seconds)
+        data, _ = await self._ask(
+            method, path, verb, plural, query, body, content_type, timeout_seconds
         )
+        return _parse_object(data)
 
     async def read_text(
         self,
@@ -77,8 +80,20 @@ class Transport:
         Raises:
             KubeError: no answer within the deadline, or a refusal.
         """
-        data = await self._ask("GET", path, verb, plural, query, None, JSON, timeout_seconds)
+        data, _ = await self._ask("GET", path, verb, plural, query, None, JSON, timeout_seconds)
         return data.decode(errors="replace")
+
+    async def read_date(self, path: str, *, verb: str, plural: str) -> datetime:
+        """When the API server answers to GET, by its own clock, in whole seconds.
+
+        Raises:
+            KubeError: no answer within the deadline, a refusal, or an answer without a date.
+        """
+        _, headers = await self._ask("GET", path, verb, plural, None, None, JSON, None)
+        try:
+            return parsedate_to_datetime(headers.get("Date", ""))
+        except ValueError as error:
+            raise ApiUnavailable("the answer has no date: is a proxy in between?") from error
 
     async def _ask(  # noqa: PLR0913, PLR0917 - the parts of an HTTP request
         self,
@@ -90,7 +105,7 @@ class Transport:
         body: object,
         content_type: str,
         timeout_seconds: float | None,
-    ) -> bytes:
+    ) -> tuple[bytes, Mapping[str, str]]:
         total = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         timeout = aiohttp.ClientTimeout(total=total, sock_connect=min(total, _CONNECT_SECONDS))
         code = 0
@@ -104,7 +119,7 @@ class Transport:
             self._count(verb, plural, code)
         if code >= HTTPStatus.BAD_REQUEST:
             raise make_error(code, data, response.headers.get("Retry-After"))
-        return data
+        return data, response.headers
 
     @asynccontextmanager
     async def stream(

@@ -21,7 +21,6 @@ from modelcache_cli.options import (
 )
 from modelcache_cli.output import View, render
 from modelcache_cli.pinning import PinWish, pin_cache
-from modelcache_kube.timestamps import utc_now
 from modelcache_operator.decide.world import ObjectKey
 
 change_app = typer.Typer()
@@ -83,8 +82,7 @@ def evict(
     async def work() -> list[Eviction]:
         seconds = _parse_timeout(timeout)
         async with open_cluster(choice) as (kube, chosen):
-            key = ObjectKey(chosen, name)
-            return await evict_copies(kube, key, node, now=utc_now(), seconds=seconds)
+            return await evict_copies(kube, ObjectKey(chosen, name), node, seconds=seconds)
 
     outcomes = run(work())
     if (wanted := output.document_format) is not None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from modelcache_api.names import (
@@ -25,6 +25,8 @@ from modelcache_operator.decide.world import ObjectKey
 Object = Mapping[str, Any]
 Sleep = Callable[[float], Awaitable[None]]
 _LOOK_SECONDS: Final = 1.0
+# The API server tells whole seconds, and a copy of the same second is meant, too.
+_ROUNDED: Final = timedelta(seconds=1)
 _SHOWN: Final = 5
 # Fetched again: so the old bytes are gone.
 _ANEW: Final = frozenset({EntryState.PENDING, EntryState.DOWNLOADING})
@@ -44,16 +46,18 @@ async def evict_copies(
     key: ObjectKey,
     nodes: Sequence[str],
     *,
-    now: datetime,
     seconds: float,
     sleep: Sleep = asyncio.sleep,
 ) -> list[Eviction]:
     """Ask each node, and wait. Once nobody waits any more, nobody asks any more.
 
+    The time of the wish is the API server's: this machine's clock may be minutes off.
+
     Raises:
         CliError: there is no such version, or a node's copy has to stay; the sentence says why.
     """
     uid, found = await find_copies(kube, key, nodes)
+    now = await kube.read_time() + _ROUNDED
     try:
         await ask_to_evict(kube, found, uid, now)
         return await watch_evictions(kube, uid, nodes, seconds, sleep)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from builders import digest
+from builders import NOW, digest
 from modelcache_kube import Forbidden, ObjectList
 
 AT = "2026-01-01T00:00:00Z"
@@ -32,6 +32,9 @@ class PlayedKube:
 
     async def list(self, resource, namespace=None, **_selectors):
         return ObjectList(tuple(self._find(resource, namespace)), "1")
+
+    async def read_time(self):
+        return NOW
 
     async def merge_patch(self, resource, name, body, *, namespace=None, **options):
         self.patches.append((resource.plural, namespace, name, body, options))

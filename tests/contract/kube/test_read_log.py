@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, timedelta
 
 import pytest
 
 from modelcache_kube import Invalid, NotFound
+from modelcache_kube.timestamps import utc_now
 
 pytestmark = pytest.mark.cluster
 LIMITS = {"tail_lines": 10, "limit_bytes": 1000}
@@ -34,3 +36,9 @@ async def test_a_pod_that_is_not_there_has_no_log(kube, room, name):
 
 async def test_the_api_server_tells_its_version(kube):
     assert (await kube.read_version())["gitVersion"].startswith("v1.")
+
+
+async def test_the_api_server_tells_its_time(kube):
+    told = await kube.read_time()
+    assert (told.tzinfo, told.microsecond) == (UTC, 0)
+    assert abs(utc_now() - told) < timedelta(seconds=10)

@@ -39,7 +39,7 @@ async def evict(kube, *names, seconds=3, sleep=None):
         return None
 
     sleep = sleep or pass_on
-    return await evict_copies(kube, KEY, names, now=NOW, seconds=seconds, sleep=sleep)
+    return await evict_copies(kube, KEY, names, seconds=seconds, sleep=sleep)
 
 
 async def test_each_node_is_asked_by_an_annotation_that_its_agent_reads():
@@ -196,6 +196,13 @@ async def test_whoever_stops_waiting_takes_the_wish_back():
     outcomes = await evict(kube, "n1", seconds=0)
     assert [one.is_gone for one in outcomes] == [False]
     assert not kube.objects["cachenodes"][0]["metadata"]["annotations"]
+
+
+async def test_the_time_of_the_wish_is_the_api_servers_and_later_than_any_copy_of_its_second():
+    kube = PlayedKube(modelversions=[version()], cachenodes=[a_holder()])
+    await evict(kube, "n1", seconds=0)
+    (asked_at,) = read_dismissals(kube.patches[0][3]["metadata"]).values()
+    assert asked_at == NOW.timestamp() + 1
 
 
 async def test_who_may_not_list_nodes_still_learns_why_a_copy_stays():

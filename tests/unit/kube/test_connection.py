@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 from aiohttp import web
 
-from modelcache_kube import ConnectConfig, connect
+from modelcache_kube import ApiUnavailable, ConnectConfig, connect
+
+# By path: without one the server tells its own time.
+DATES = {"/then/version": "Sun, 01 Feb 2026 12:00:00 GMT", "/never/version": "?"}
 
 
 @pytest.fixture
@@ -17,7 +21,8 @@ async def server():
 
     async def answer(request):
         asked.append((str(request.url), request.headers.get("Authorization")))
-        return web.json_response({"gitVersion": "v1"})
+        headers = {"Date": DATES[request.path]} if request.path in DATES else {}
+        return web.json_response({"gitVersion": "v1"}, headers=headers)
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
@@ -72,3 +77,12 @@ async def test_a_proxy_of_the_environment_is_used(server, write_kubeconfig, monk
     async with connect(write_kubeconfig(wanted)) as kube:
         await kube.read_version()
     assert [url for url, _ in asked] == [f"{wanted}/version"]
+
+
+async def test_the_time_is_the_servers_own(server, write_kubeconfig):
+    address, _ = server
+    async with connect(write_kubeconfig(f"{address}/then")) as kube:
+        assert await kube.read_time() == datetime(2026, 2, 1, 12, tzinfo=UTC)
+    async with connect(write_kubeconfig(f"{address}/never")) as kube:
+        with pytest.raises(ApiUnavailable, match="has no date"):
+            await kube.read_time()
