@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -21,21 +20,14 @@ from modelcache_cli.capacity.report import Plan, render_plan, to_document
 from modelcache_cli.capacity.world import Surroundings, join_worlds, observe_cluster
 from modelcache_cli.cluster import ClusterChoice, open_cluster
 from modelcache_cli.errors import CliError
-from modelcache_cli.output import Format, render
+from modelcache_cli.options import ContextOption, KubeconfigOption, ViewOption
+from modelcache_cli.output import View, render
 from modelcache_kube import KubeError
 from modelcache_operator.decide.world import ModelVersionView
 from modelcache_simulator.catalogue import load_catalogue
 from modelcache_simulator.errors import SimulationError
 
 plan_app = typer.Typer()
-
-
-class PlanFormat(StrEnum):
-    """How a plan is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-    YAML = "yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +69,12 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each option
         int | None, typer.Option(min=1, help="Cold starts at once. Default: every copy.")
     ] = None,
     within: Annotated[str, typer.Option(help="How long these may take.")] = "60s",
-    output: Annotated[
-        PlanFormat, typer.Option("--output", "-o", help="text, json or yaml.")
-    ] = PlanFormat.TEXT,
+    output: ViewOption = View.TABLE,
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Of documents that name none.")
     ] = None,
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="Default: KUBECONFIG, then ~/.kube/config.")
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
 ) -> None:
     """Say whether manifests fit, by the operator's own placement. Changes nothing.
 
@@ -98,10 +86,10 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each option
     except (CliError, KubeError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2) from error
-    if output is PlanFormat.TEXT:
-        print(render_plan(made), end="")
+    if (chosen := output.document_format) is not None:
+        print(render(to_document(made), chosen), end="")
     else:
-        print(render(to_document(made), Format(output.value)), end="")
+        print(render_plan(made), end="")
     if not made.fits:
         raise typer.Exit(1)
 

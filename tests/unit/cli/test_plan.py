@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from modelcache_cli.__main__ import app
@@ -134,6 +135,16 @@ def test_a_wrong_file_of_nodes_is_said_in_one_line(folder, nodes, says):
     done = plan(folder, "--size", "a=1Gi")
     assert done.exit_code == 2
     assert says in done.stderr
+
+
+def test_it_is_printed_in_the_ways_of_all_commands(folder):
+    put(folder, "a")
+    asked = ("--size", "a=20Gi")
+    table, wide = (plan(folder, *asked, "-o", view) for view in ("table", "wide"))
+    assert table.stdout == wide.stdout == plan(folder, *asked).stdout
+    documents = (plan(folder, *asked, "-o", view).stdout for view in ("json", "yaml"))
+    first, second = (yaml.safe_load(text) for text in documents)
+    assert first == second
 
 
 @pytest.mark.parametrize("items", ["[1]", "1", "{a: b}"])
