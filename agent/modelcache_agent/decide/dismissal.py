@@ -40,7 +40,7 @@ def find_dismissed(
 
 
 def dismiss(room: Room, dismissed: frozenset[str]) -> Room:
-    """They leave as far as they may: what is protected or in use stays until it no longer is."""
+    """They leave unless a process uses them; of `dismissed` nothing is protected otherwise."""
     leaving = dismissed - room.leaving
     if not leaving:
         return room

@@ -63,7 +63,8 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
     }
     flights = {f.uid: f for f in world.flights if (f.uid, f.source_digest) in wanted}
     room = shed(_survey(world, matches, gone, policy or LeastRecentlyUsed()))
-    room = relieve(dismiss(room, world.dismissed), world.pressure)
+    room = dismiss(room, world.dismissed - _find_protected(world, matches))
+    room = relieve(room, world.pressure)
     busy = sum(flight.state is not EntryState.PENDING for flight in flights.values())
     draft = Draft(
         room,
@@ -148,11 +149,7 @@ def _survey(
     world: World, matches: Mapping[str, Match], gone: frozenset[str], policy: EvictionPolicy
 ) -> Room:
     """The room before newcomers are looked at. Who was not seen unused counts as in use."""
-    protected = world.mounted | {
-        matches[entry.uid].held.digest
-        for entry in world.entries
-        if entry.uid in matches and (not entry.evictable or entry.uid in world.attached)
-    }
+    protected = _find_protected(world, matches)
     in_use = {held.digest for held in world.held} if world.in_use is None else world.in_use
     return Room(
         ledger=world.ledger,
@@ -170,6 +167,15 @@ def _survey(
         kept_free_bytes=world.kept_free_bytes,
         standing=find_standing(world.entries, matches),
     )
+
+
+def _find_protected(world: World, matches: Mapping[str, Match]) -> frozenset[str]:
+    """Digests of what stays, whether or not a process has it open."""
+    return world.mounted | {
+        matches[entry.uid].held.digest
+        for entry in world.entries
+        if entry.uid in matches and (not entry.evictable or entry.uid in world.attached)
+    }
 
 
 def carries_only(node_labels: frozenset[str] | None, labels: frozenset[str]) -> bool:

@@ -78,6 +78,18 @@ def test_what_is_protected_stays_whoever_asks(entries, changes):
     assert (plan.actions, plan.condemned) == ((), frozenset())
 
 
+@pytest.mark.parametrize(
+    ("entries", "changes"),
+    [
+        pytest.param((an_entry("a", 25), B), {}, id="not evictable"),
+        pytest.param((A, B), {"mounted": ASKED}, id="mounted"),
+        pytest.param((A, B), {"attached": frozenset({"a"})}, id="a pod waits for it"),
+    ],
+)
+def test_for_what_stays_anyway_nobody_looks_which_process_has_it_open(entries, changes):
+    assert not make_plan(a_node(*entries, in_use=None, **changes)).must_look_at_use
+
+
 def test_what_another_entry_protects_stays_too():
     other = replace_uid(A, "other")
     plan = make_plan(a_node(A, other.model_copy(update={"evictable": False}), B))
