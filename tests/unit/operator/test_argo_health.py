@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import yaml
 from lupa.lua51 import LuaRuntime
 
 from builders import NOW, digest, make_cache, make_version
-from modelcache_api.names import Reason
+from modelcache_api.names import EntryState, Reason
 from modelcache_api.v1alpha1.base import ApiModel
+from modelcache_api.v1alpha1.cache_node import EntryStatus
 from modelcache_operator.decide.cache_status import CacheFacts, make_cache_status
-from modelcache_operator.decide.copies import CopyTally
+from modelcache_operator.decide.copies import Copy, CopyTally
 from modelcache_operator.decide.shortage import Shortage
 from modelcache_operator.decide.version_status import (
     RefusedSource,
@@ -50,9 +52,13 @@ def version_status(source: ResolvedSource | RefusedSource | None) -> ApiModel:
     return make_version_status(VersionFacts(make_version(), source, None, 0), NOW)
 
 
-def cache_status(shortage: Shortage | None) -> ApiModel:
-    resolved = make_version()
-    return make_cache_status(CacheFacts(make_cache(), resolved, CopyTally(2, ()), shortage), NOW)
+def cache_status(shortage: Shortage | None, *copies: Copy) -> ApiModel:
+    facts = CacheFacts(make_cache(), make_version(), CopyTally(2, copies), shortage)
+    return make_cache_status(facts, NOW)
+
+
+VERIFIED = Copy("n1", EntryStatus(uid="v1", state=EntryState.CACHED, content_digest=digest("c")))
+FETCHED = Copy("n1", EntryStatus(uid="v1", state=EntryState.DOWNLOADING, progress_percent=40))
 
 
 @pytest.mark.parametrize(
@@ -82,6 +88,18 @@ def cache_status(shortage: Shortage | None) -> ApiModel:
             "Degraded",
             Reason.NO_ELIGIBLE_NODE,
             id="no node",
+        ),
+        pytest.param(
+            cache_status(None, VERIFIED), "Healthy", Reason.LOADING, id="minReady of two copies"
+        ),
+        pytest.param(
+            cache_status(None, VERIFIED, replace(VERIFIED, node="n2")),
+            "Healthy",
+            Reason.CACHED,
+            id="all copies",
+        ),
+        pytest.param(
+            cache_status(None, FETCHED), "Progressing", Reason.DOWNLOADING, id="being fetched"
         ),
     ],
 )
