@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
 from kubernetes.aio.config import ConfigException, list_kube_config_contexts
 
 from modelcache_api.names import API_VERSION
@@ -32,22 +33,32 @@ async def open_cluster(choice: ClusterChoice) -> AsyncIterator[tuple[KubeClient,
         CliError: there is no usable kubeconfig or context, or the cluster has no ModelCache.
     """
     path = _find_kubeconfig(choice)
-    try:
-        namespace = choice.namespace or _context_namespace(path, choice.context)
-        config = ConnectConfig(
-            kubeconfig=path, context=choice.context, user_agent="kubectl-modelcache"
-        )
-        async with connect(config) as kube:
+    config = ConnectConfig(kubeconfig=path, context=choice.context, user_agent="kubectl-modelcache")
+    async with AsyncExitStack() as stack:
+        with _told(path):
+            namespace = choice.namespace or _context_namespace(path, choice.context)
+            kube = await stack.enter_async_context(connect(config))
+        try:
             yield kube, namespace
-    except NotFound as error:
-        if error.names_an_object:
-            raise
-        raise CliError(
-            f"this cluster does not serve {API_VERSION}: install the chart, or choose another "
-            "cluster by --context or --kubeconfig"
-        ) from error
-    except ConfigException as error:
-        raise CliError(f"no usable kubeconfig at {path}: {error}") from error
+        except NotFound as error:
+            if error.names_an_object:
+                raise
+            raise CliError(
+                f"this cluster does not serve {API_VERSION}: install the chart, or choose another "
+                "cluster by --context or --kubeconfig"
+            ) from error
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What the official client raises of a file that is no kubeconfig, in one line."""
+    try:
+        yield
+    except (ConfigException, OSError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split())
+        raise CliError(f"no usable kubeconfig at {path}: {said}") from error
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise CliError(f"no usable kubeconfig at {path}: it is not as kubectl writes it") from error
 
 
 def _find_kubeconfig(choice: ClusterChoice) -> Path:
