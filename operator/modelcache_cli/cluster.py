@@ -51,12 +51,11 @@ async def open_cluster(choice: ClusterChoice) -> AsyncIterator[tuple[KubeClient,
 
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """What the official client raises of a file that is no kubeconfig, in one line."""
+    """What the official client raises of a file that is no kubeconfig."""
     try:
         yield
     except (ConfigException, OSError, yaml.YAMLError) as error:
-        said = " ".join(str(error).split())
-        raise CliError(f"no usable kubeconfig at {path}: {said}") from error
+        raise CliError(f"no usable kubeconfig at {path}: {error}") from error
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise CliError(f"no usable kubeconfig at {path}: it is not as kubectl writes it") from error
 

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, NoReturn, TypeVar
 
 import typer
 
@@ -40,5 +40,10 @@ def run(work: Coroutine[None, None, _T]) -> _T:
     try:
         return asyncio.run(work)
     except (CliError, KubeError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(1) from error
+        fail(error)
+
+
+def fail(error: Exception, status: int = 1) -> NoReturn:
+    """End the command with one line, even where a library's own sentence has more."""
+    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    raise typer.Exit(status) from error

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from modelcache_api.names import MANAGER_COMMAND_LINE, Priority, Retention
+from modelcache_api.names import MANAGER_COMMAND_LINE, Priority, Reason, Retention
 from modelcache_api.quantities import format_bytes
 from modelcache_api.v1alpha1.model_cache_quota import ModelCacheQuota, ModelCacheQuotaStatus
 from modelcache_cli.errors import CliError
@@ -148,17 +148,22 @@ def _check_quota(
     spec = seen.spec.model_copy(
         update={"retention": wish.retention, "priority": wish.priority or seen.spec.priority}
     )
-    if (shortage := limits.grants(spec)) is not None:
-        raise CliError(f"{shortage.reason}: {shortage.message}")
+    if (ungranted := limits.find_ungranted(spec)) is not None:
+        asked, _ = ungranted
+        raise CliError(
+            f"{Reason.QUOTA_EXCEEDED}: {asked} is not granted by {limits.source}, so nothing was "
+            "changed: ask for a ModelCacheQuota that grants it"
+        )
     if fields.get("retention") != Retention.PINNED:
         return
     used = max(_pinned_bytes(one.status) for one in parsed)
     granted, needed = limits.hard[Item.PINNED], _charge(seen)
     if used + needed > granted:
         raise CliError(
-            f"QuotaExceeded: its copies take {format_bytes(needed)} and {format_bytes(used)} of "
-            f"{format_bytes(granted)} are pinned by {limits.source} already: unpin another "
-            "ModelCache with --off, lower copies, or ask for a larger ModelCacheQuota"
+            f"{Reason.QUOTA_EXCEEDED}: its copies take {format_bytes(needed)}, and of the "
+            f"{format_bytes(granted)} that {limits.source} lets be pinned {format_bytes(used)} are "
+            "already, so nothing was changed: unpin another ModelCache with --off, lower copies, "
+            "or ask for a larger ModelCacheQuota"
         )
 
 

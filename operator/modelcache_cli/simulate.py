@@ -87,7 +87,9 @@ def make_trace(shape: Shape, seed: int, out: Path) -> str:
     """
     try:
         count = write_requests(out, make_requests(shape, seed))
-    except (SimulationError, OSError) as error:
+    except OSError as error:
+        raise CliError(f"cannot write {out}: {error.strerror}") from error
+    except SimulationError as error:
         raise CliError(str(error)) from error
     return f"wrote {count} requests to {out}\n"
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from modelcache_cli.errors import CliError
+from modelcache_cli.options import fail
 from modelcache_cli.simulate import SimulateRequest, make_trace, simulate_trace
 from modelcache_cli.simulate_live import replay_live
 from modelcache_simulator.catalogue import Relation
@@ -70,7 +70,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter for each option
         _replay(live, is_alone=trace is None and not capacity)
         return
     if trace is None or not capacity:
-        _fail(CliError("give a --trace and at least one --capacity, or an agent's log by --live"))
+        fail(CliError("give a --trace and at least one --capacity, or an agent's log by --live"))
     request = SimulateRequest(
         trace=trace,
         capacities=tuple(capacity),
@@ -108,11 +108,11 @@ def make_synthetic_trace(  # noqa: PLR0913, PLR0917 - one parameter for each opt
 
 def _replay(logs: list[Path], *, is_alone: bool) -> None:
     if not is_alone:
-        _fail(CliError("--live replays what one node did: leave out --trace and --capacity"))
+        fail(CliError("--live replays what one node did: leave out --trace and --capacity"))
     try:
         told, is_alike = replay_live(logs)
     except CliError as error:
-        _fail(error)
+        fail(error)
     print(told, end="")
     if not is_alike:
         raise typer.Exit(1)
@@ -122,9 +122,4 @@ def _say(work: Callable[[], str]) -> None:
     try:
         print(work(), end="")
     except CliError as error:
-        _fail(error)
-
-
-def _fail(error: CliError) -> NoReturn:
-    print(f"error: {error}", file=sys.stderr)
-    raise typer.Exit(1) from error
+        fail(error)

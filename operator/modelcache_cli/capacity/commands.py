@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from modelcache_cli.capacity.report import Plan, render_plan, to_document
 from modelcache_cli.capacity.world import Surroundings, join_worlds, observe_cluster
 from modelcache_cli.cluster import ClusterChoice, open_cluster
 from modelcache_cli.errors import CliError
-from modelcache_cli.options import ContextOption, KubeconfigOption, ViewOption
+from modelcache_cli.options import ContextOption, KubeconfigOption, ViewOption, fail
 from modelcache_cli.output import View, render
 from modelcache_kube import KubeError
 from modelcache_operator.decide.world import ModelVersionView
@@ -84,8 +83,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one parameter for each option
     try:
         made = asyncio.run(make_plan(request, ClusterChoice(kubeconfig, context, namespace)))
     except (CliError, KubeError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
+        fail(error, 2)
     if (chosen := output.document_format) is not None:
         print(render(to_document(made), chosen), end="")
     else:

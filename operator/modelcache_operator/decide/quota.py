@@ -42,16 +42,22 @@ class Limits:
     all_nodes: bool = True
     source: str = _DEFAULT
 
+    def find_ungranted(self, spec: ModelCacheSpec) -> tuple[str, str] | None:
+        """What only a quota grants and this one does not, and what to ask for instead; or None."""
+        if spec.priority.rank > self.max_priority.rank:
+            return f"priority {spec.priority}", f"lower it to {self.max_priority}"
+        if spec.placement.copies == ALL_COPIES and not self.all_nodes:
+            return "copies: All", "write a number"
+        if spec.retention is Retention.PINNED and not self.hard.get(Item.PINNED, 1):
+            return "retention Pinned", "make it Cached"
+        return None
+
     def grants(self, spec: ModelCacheSpec) -> Shortage | None:
         """Why something that only a quota grants is not, or None."""
-        if spec.priority.rank > self.max_priority.rank:
-            asked, cure = f"priority {spec.priority}", f"lower it to {self.max_priority}"
-        elif spec.placement.copies == ALL_COPIES and not self.all_nodes:
-            asked, cure = "copies: All", "write a number"
-        elif spec.retention is Retention.PINNED and not self.hard.get(Item.PINNED, 1):
-            asked, cure = "retention Pinned", "make it Cached"
-        else:
+        ungranted = self.find_ungranted(spec)
+        if ungranted is None:
             return None
+        asked, cure = ungranted
         message = (
             f"{asked} is not granted by {self.source}: {cure}, or ask for a ModelCacheQuota that "
             "grants it. What is verified stays, and nothing new is placed"
