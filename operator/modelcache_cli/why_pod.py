@@ -23,6 +23,10 @@ from modelcache_kube import CACHE_NODES, MODEL_CACHES, KubeClient
 Object = Mapping[str, Any]
 # Of the kubelet, before a pod's first container is created: volumes come first, then images.
 _NOT_CREATED: Final = frozenset({"ContainerCreating", "PodInitializing"})
+_SEE_MOUNTS: Final = (
+    "`kubectl describe pod` names the volume or image that fails; of a volume, see that "
+    "`kubectl modelcache checklist` passes CSI"
+)
 
 
 async def explain_pod(kube: KubeClient, target: Target, pod: Object) -> Finding:
@@ -53,7 +57,19 @@ async def explain_pod(kube: KubeClient, target: Target, pod: Object) -> Finding:
         told = node.finding
         return Finding(told.reason, f"of node {node.name}: {told.message}", told.cure)
     copy = _judge_copy(node, pod, target.namespace or "", labels)
-    return copy or judge_object(TargetKind.CACHE, found)
+    return copy or _judge_unasked(judge_object(TargetKind.CACHE, found), pod)
+
+
+def _judge_unasked(cache: Finding, pod: Object) -> Finding:
+    """How it stands while its node is not to have the model, for which its volume asks."""
+    waiting = _find_waiting(pod)
+    if not waiting or not cache.is_ready:
+        return cache
+    return Finding(
+        waiting,
+        "no container of it is created, and no volume has asked for its model on its node",
+        _SEE_MOUNTS,
+    )
 
 
 def _judge_volume(pod: Object) -> Finding | None:
@@ -103,8 +119,7 @@ def _judge_copy(
         return Finding(
             waiting,
             "its model is on its node, but no container of it is created",
-            "`kubectl describe pod` names the volume or image that fails; of a volume, see that "
-            "`kubectl modelcache checklist` passes CSI",
+            _SEE_MOUNTS,
         )
     message = entry.message or f"{entry.progress_percent}% of the bytes are in place"
     return Finding(entry.reason or entry.state, f"on the pod's node: {message}")

@@ -299,6 +299,11 @@ def a_node(state="Downloading", reason="Downloading", message="", percent=40, re
 
 
 LOST = condition("Ready", "False", "NodeLost", "silent for 5 min")
+UNASKED = {
+    "metadata": {"name": "n1"},
+    "spec": {"nodeUid": "n"},
+    "status": {"conditions": [ALIVE]},
+}
 CREATING = {"state": {"waiting": {"reason": "ContainerCreating"}}}
 UNSCHEDULED = {"type": "PodScheduled", "reason": "Unschedulable", "message": "0/3 nodes: full"}
 
@@ -322,13 +327,16 @@ UNSCHEDULED = {"type": "PodScheduled", "reason": "Unschedulable", "message": "0/
         ),
         pytest.param(
             a_pod(node="n1"),
-            {
-                "metadata": {"name": "n1"},
-                "spec": {"nodeUid": "n"},
-                "status": {"conditions": [ALIVE]},
-            },
+            UNASKED,
             "Cached: 1 verified copy",
             id="not assigned there yet: how the ModelCache stands",
+        ),
+        pytest.param(
+            a_pod(node="n1", containerStatuses=[CREATING]),
+            UNASKED,
+            "ContainerCreating: no container of it is created, and no volume has asked for its "
+            "model on its node; cure: `kubectl describe pod`",
+            id="its kubelet has no driver, and its node no copy",
         ),
         pytest.param(
             a_pod(node="n1"),
@@ -360,6 +368,13 @@ async def test_a_pod_says_for_what_it_waits(pod, node, said):
     cache = having(condition("Ready", message="1 verified copy"))
     kube = Kube(pods={"p": pod}, modelcaches={"m": cache}, cachenodes={"n1": node})
     assert (await ask(kube, "pod/p")).startswith(f"pod search/p: {said}")
+
+
+async def test_a_pod_whose_model_cannot_come_is_told_why_before_what_the_kubelet_says():
+    cache = having(condition("Ready", "False", "AuthFailed", "403"))
+    pod = a_pod(node="n1", containerStatuses=[CREATING])
+    kube = Kube(pods={"p": pod}, modelcaches={"m": cache}, cachenodes={"n1": UNASKED})
+    assert (await ask(kube, "pod/p")).startswith("pod search/p: AuthFailed: 403; cure: ")
 
 
 async def test_a_pod_of_the_canary_is_told_of_the_canary():
