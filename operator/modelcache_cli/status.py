@@ -16,11 +16,11 @@ _BUSY = frozenset({EntryState.DOWNLOADING, EntryState.VERIFYING})
 
 
 def summarise(fleet: Fleet) -> dict[str, Any]:
-    """The page as a document; sizes are bytes. `nodes` is null where they may not be listed."""
+    """The page as a document; sizes are bytes. Nodes and tiers are null where not to be listed."""
     ready = sum(seen.finding.is_ready for seen in fleet.versions)
     return {
         "nodes": None if fleet.nodes is None else _count_nodes(fleet.nodes),
-        "tiers": list(_sum_tiers(fleet.nodes or ())),
+        "tiers": None if fleet.nodes is None else list(_sum_tiers(fleet.nodes)),
         "modelVersions": {"total": len(fleet.versions), "ready": ready},
         "modelCaches": [_cache_document(seen) for seen in fleet.caches],
         "findings": list(_list_findings(fleet)),

@@ -106,7 +106,9 @@ async def test_where_nothing_is_seen_status_does_not_say_that_all_is_well():
 
 async def test_who_may_not_list_nodes_still_sees_the_rest():
     found = await observe_fleet(PlayedKube(["cachenodes"], **FLEET), "search")
-    page = render_status(summarise(found), wide=False)
+    document = summarise(found)
+    assert (document["nodes"], document["tiers"]) == (None, None)
+    page = render_status(document, wide=False)
     assert page.startswith("nodes: unknown: you may not list cachenodes\n")
     assert "m2" in page
     assert render_nodes(list_nodes(found), wide=False) == page.splitlines()[0] + "\n"
