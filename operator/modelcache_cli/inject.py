@@ -29,6 +29,13 @@ Document = dict[str, Any]
 _TEMPLATES = (("spec", "jobTemplate", "spec", "template"), ("spec", "template"))
 
 
+class _Plain(yaml.SafeDumper):
+    """Writes what is the same twice, instead of naming it, which no manifest of people does."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - as PyYAML calls it
+        return True
+
+
 @dataclass(slots=True)
 class Lookup:
     """ModelCaches of a cluster, each asked for once; none at all without a cluster."""
@@ -83,7 +90,8 @@ async def inject_text(
         if not isinstance(document, dict):
             raise CliError("a document is no Kubernetes object: it has no kind")
         done.append(await _inject_document(document, lookup, namespace, settings, notes))
-    return Injected(yaml.safe_dump_all(done, sort_keys=False, width=1000), tuple(notes))
+    told = yaml.dump_all(done, Dumper=_Plain, sort_keys=False, width=1000)
+    return Injected(told, tuple(notes))
 
 
 async def _inject_document(

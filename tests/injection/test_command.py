@@ -105,6 +105,12 @@ async def test_the_documents_namespace_outweighs_the_chosen_one():
     assert "no ModelCache m in namespace there" in notes[0]
 
 
+async def test_nothing_is_written_by_reference():
+    text = yaml.safe_dump(make_pod())
+    injected = await inject_text(text, Lookup(PlayedKube()), "here", SETTINGS)
+    assert not any(isinstance(token, yaml.AliasToken) for token in yaml.scan(injected.text))
+
+
 async def test_its_own_output_comes_back_unchanged():
     once, _ = await inject(make_pod())
     twice, notes = await inject(*once)
