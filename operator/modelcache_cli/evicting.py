@@ -233,5 +233,5 @@ def _tell_why(node: SeenNode, told: EntryStatus) -> str:
     if told.mounts:
         return f"volumes of {told.mounts} pods use it"
     if told.state == EntryState.CACHED:
-        return "a pod waits for it, or a process has it open"
+        return "a pod waits for it, a process has it open, or its agent needs more time; ask again"
     return f"it is {told.state}{f': {told.message}' if told.message else ''}"

@@ -152,7 +152,9 @@ async def test_it_is_waited_for(states, told, looks):
 @pytest.mark.parametrize(
     ("last", "told"),
     [
-        pytest.param(HELD, "a pod waits for it, or a process has it open", id="in use"),
+        pytest.param(
+            HELD, "a pod waits for it, a process has it open, or its agent needs more", id="in use"
+        ),
         pytest.param(entry(mounts=2), "volumes of 2 pods use it", id="mounted since"),
         pytest.param(GOING, "its label, or its bytes in a faster tier", id="condemned only"),
         pytest.param(
