@@ -66,7 +66,9 @@ def pin(  # noqa: PLR0913, PLR0917 - one parameter for each option
 @change_app.command()
 def evict(
     name: Annotated[str, typer.Argument(help="Name of the ModelVersion.")],
-    node: Annotated[list[str], typer.Option("--node", help="Node whose copy goes; repeat it.")],
+    node: Annotated[
+        list[str], typer.Option("--node", metavar="<str>", help="Node whose copy goes; repeat it.")
+    ],
     namespace: NamespaceOption = None,
     timeout: Annotated[str, typer.Option(help="How long to wait until it is gone.")] = "1m",
     output: ViewOption = View.TABLE,

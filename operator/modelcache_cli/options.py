@@ -30,7 +30,8 @@ KubeconfigOption = Annotated[
 ContextOption = Annotated[str | None, typer.Option(help="Context of the kubeconfig.")]
 OutputOption = Annotated[Format, typer.Option("--output", "-o", help="yaml or json.")]
 ViewOption = Annotated[
-    View, typer.Option("--output", "-o", help="table, wide, json or yaml.", show_choices=False)
+    View,
+    typer.Option("--output", "-o", metavar="<format>", help="table, wide, json or yaml."),
 ]
 SystemOption = Annotated[str, typer.Option(help="Where operator and agents run.")]
 

@@ -29,13 +29,17 @@ def simulate(  # noqa: PLR0913, PLR0917 - one parameter for each option
     ] = None,
     capacity: Annotated[
         list[str] | None,
-        typer.Option(help="Tiers of a node: gpu=80Gi,host=512Gi,disk=4Ti. Repeat it for more."),
+        typer.Option(
+            metavar="<str>",
+            help="Tiers of a node: gpu=80Gi,host=512Gi,disk=4Ti. Repeat it for more.",
+        ),
     ] = None,
     live: Annotated[
         list[Path] | None,
         typer.Option(
+            metavar="<path>",
             help="In place of a trace, an agent's input log: make its decisions again, and compare "
-            "what its arrivals let one expect with what was measured. Repeat it for more."
+            "what its arrivals let one expect with what was measured. Repeat it for more.",
         ),
     ] = None,
     policy: Annotated[str, typer.Option(help="Policies, separated by commas.")] = "value,lru",

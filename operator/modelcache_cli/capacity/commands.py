@@ -46,13 +46,19 @@ class PlanRequest:
 @plan_app.command()
 def plan(  # noqa: PLR0913, PLR0917 - one parameter for each option
     file: Annotated[
-        list[Path], typer.Option("--filename", "-f", help="Manifests: files or folders; repeat.")
+        list[Path],
+        typer.Option(
+            "--filename", "-f", metavar="<path>", help="Manifests: files or folders; repeat it."
+        ),
     ],
     nodes: Annotated[
         Path | None, typer.Option(help="YAML of nodes to plan for. Default: those of the cluster.")
     ] = None,
     size: Annotated[
-        list[str] | None, typer.Option(help="NAME=16Gi of a ModelVersion that is not resolved yet.")
+        list[str] | None,
+        typer.Option(
+            metavar="<str>", help="NAME=16Gi of a ModelVersion that is not resolved yet; repeat it."
+        ),
     ] = None,
     catalog: Annotated[
         Path | None, typer.Option(help="YAML with sizes by spec.model. Default: built in.")
