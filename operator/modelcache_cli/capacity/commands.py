@@ -110,7 +110,8 @@ async def make_plan(request: PlanRequest, choice: ClusterChoice) -> Plan:
         raise CliError(f"--within: {error}") from error
     if not seconds:
         raise CliError("--within: 0s is no time to start in")
-    find_size = _make_size_finder(request)
+    sizes = _parse_sizes(request.sizes)
+    find_size = _make_size_finder(sizes, request.catalogue)
     if request.nodes is not None:
         there, namespace = Surroundings(read_nodes(request.nodes)), choice.namespace or "default"
     else:
@@ -119,17 +120,21 @@ async def make_plan(request: PlanRequest, choice: ClusterChoice) -> Plan:
     manifests = read_manifests(request.files, namespace)
     if not manifests.caches:
         raise CliError("there is no ModelCache in what was given with -f")
+    names = {view.key.name for view in (*manifests.versions, *there.versions)}
+    if strange := sorted(sizes.keys() - names):
+        raise CliError(f"--size: there is no ModelVersion {strange[0]!r} to give a size to")
     default_limits = read_default_quota(request.default_quota)
     fit = make_fit(join_worlds(there, manifests, find_size, default_limits))
     storage = find_storage(fit, request.headroom)
     return Plan(fit, storage, find_bandwidth(fit, request.peak, seconds))
 
 
-def _make_size_finder(request: PlanRequest) -> Callable[[ModelVersionView], int | None]:
+def _make_size_finder(
+    given: Mapping[str, int], catalogue: Path | None
+) -> Callable[[ModelVersionView], int | None]:
     """By what was given, by what the operator found, by what the model usually has."""
-    given = _parse_sizes(request.sizes)
     try:
-        usual = load_catalogue(request.catalogue).sizes
+        usual = load_catalogue(catalogue).sizes
     except SimulationError as error:
         raise CliError(str(error)) from error
 

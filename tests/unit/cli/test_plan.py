@@ -148,6 +148,15 @@ def test_it_is_printed_in_the_ways_of_all_commands(folder):
     assert first == second
 
 
+def test_a_size_of_what_is_not_there_is_no_size_of_anything(folder):
+    put(folder, "a")
+    done = plan(folder, "--size", "a=20Gi", "--size", "aa=1Gi")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "error: --size: there is no ModelVersion 'aa' to give a size to\n",
+    )
+
+
 @pytest.mark.parametrize("items", ["[1]", "1", "{a: b}"])
 def test_a_list_of_what_are_no_manifests_is_said_in_one_line(folder, items):
     (folder / "manifests" / "a.yaml").write_text(f"kind: List\nitems: {items}\n")
