@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from modelcache_operator.agents import Agents
@@ -18,7 +19,7 @@ class Memory:
     """`unsatisfied` are the ModelCaches for which a new node or new room would matter.
 
     `everywhere` are those that are on all nodes, for which a new node alone would. `withheld` are
-    those with copies that nobody is told yet that they may be given up, by the time since when.
+    those with copies that nobody is told yet that they may be given up, by the time until when.
     `not_read_back` are nodes whose CacheNode could not be read when the term began. `over_quota`
     are namespaces whose nodes have been told that they use more than they are granted.
     """
@@ -57,6 +58,12 @@ class Memory:
         self.not_read_back.discard(cache_node.name)
         placed = self.assignments.read_back(cache_node)
         return placed | self.demands.read_back(cache_node)
+
+    def stop_withholding(self, caches: Iterable[ObjectKey]) -> frozenset[ObjectKey]:
+        """Somebody lacks room; returns those of the ModelCaches that withhold something."""
+        found = self.withheld.keys() & frozenset(caches)
+        self.withheld.update(dict.fromkeys(found, 0.0))
+        return frozenset(found)
 
     def forget(self, cache: ObjectKey) -> None:
         """The ModelCache wants nothing any more."""

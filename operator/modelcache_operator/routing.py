@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from modelcache_api.names import NODE_LABEL_PREFIX, EntryState, Track
+from modelcache_api.names import NODE_LABEL_PREFIX, EntryState, Reason, Track
 from modelcache_api.v1alpha1.cache_node import EntryStatus
 from modelcache_operator.changes import Changed, View
 from modelcache_operator.decide.entry_news import is_loss
@@ -43,6 +43,8 @@ _REPORTS_A_SECOND: Final = 200
 _LOOKS_A_SECOND: Final = 50
 # However many there are, people see after that time how far they are.
 _SETTLED_SECONDS: Final = 5.0
+# What a rollout may wait for, of which each look costs as much.
+_CANARY_SECONDS: Final = 1.0
 # A node that appears or changes may offer room to every ModelCache that lacks some.
 _ROOM_SECONDS: Final = 1.0
 _SWEEP_SECONDS: Final = 2.0
@@ -142,12 +144,14 @@ class Router:
         if changed:
             self._look_at_wishes_for_nodes()
 
-    def on_nodes_reassigned(self, names: Iterable[NodeName], *, frees_room: bool) -> None:
-        """A ModelCache has come to these nodes or left them."""
+    def on_nodes_reassigned(
+        self, names: Iterable[NodeName], *, frees_room: bool, is_turn: bool = False
+    ) -> None:
+        """A ModelCache has come to these nodes or left them; `is_turn` if its traffic turns."""
         changed = tuple(names)
         self._memory.books.invalidate(changed)
         for name in changed:
-            self._queue.add(node_key(name))
+            self._queue.add(node_key(name), is_urgent=is_turn)
         if changed and frees_room:
             self.look_at_unsatisfied()
 
@@ -185,9 +189,9 @@ class Router:
         for key in self._in_turn(self._memory.unsatisfied):
             self._queue.add(cache_key(key), after_seconds=_ROOM_SECONDS)
 
-    def look_at_withheld(self) -> None:
-        """Somebody lacks room: what others may give up must be told."""
-        for key in self._memory.withheld:
+    def look_at_withheld(self, caches: Iterable[ObjectKey]) -> None:
+        """Somebody lacks room: what these may give up must be told."""
+        for key in self._memory.stop_withholding(caches):
             self._queue.add(cache_key(key), after_seconds=_REPORT_SECONDS)
 
     def _look_at_wishes_for_nodes(self) -> None:
@@ -294,6 +298,7 @@ class Router:
         moved = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
         lost = {uid for uid in moved if is_loss(before.get(uid), after.get(uid))}
         self._look_at_reported(name, moved, lost)
+        self._look_at_room(name, old, new)
         for uid in moved:
             if _verified_content(before.get(uid)) != _verified_content(after.get(uid)):
                 self._look_at_version(uid)
@@ -307,6 +312,17 @@ class Router:
         if has_room or any(_is_evicted(after.get(uid)) for uid in moved):
             is_new = _capacities(old) != _capacities(new)
             (self._look_at_wishes_for_nodes if is_new else self.look_at_unsatisfied)()
+
+    def _look_at_room(
+        self, name: NodeName, old: CacheNodeView | None, new: CacheNodeView | None
+    ) -> None:
+        """The node's agent lacks room, or has been told what it may give up."""
+        if new is None or old is None:
+            return
+        if _short_of_room(new) - _short_of_room(old):
+            self.look_at_withheld(self._memory.assignments.on(name))
+        if self._memory.unsatisfied and _evictable(new) - _evictable(old):
+            self.look_at_unsatisfied()
 
     def _look_at_suspects(self, uids: frozenset[Uid]) -> None:
         if uids:
@@ -332,7 +348,8 @@ class Router:
     def _look_at_reported(self, name: NodeName, moved: set[Uid], lost: set[Uid]) -> None:
         """How far copies beyond those that pods need already are may be told later.
 
-        Not so what a rollout waits for, nor that a copy is lost: traffic may have to go back.
+        Not so that a copy is lost, for traffic may have to go back; what a rollout waits for is
+        looked at sooner.
         """
         if not moved:
             return
@@ -343,8 +360,10 @@ class Router:
                 continue
             is_lost, has_canary = bool(assignment.versions & lost), assignment.canary is not None
             seconds = _REPORT_SECONDS
-            if not is_lost and not has_canary and self._is_ready(key):
+            if not is_lost and self._is_ready(key):
                 seconds = self._settling_seconds(len(assignment.nodes))
+                if assignment.canary is not None and assignment.canary.version in moved:
+                    seconds = min(seconds, _CANARY_SECONDS)
             self._queue.add(cache_key(key), after_seconds=seconds, is_urgent=is_lost and has_canary)
 
     def _settling_seconds(self, copies: int) -> float:
@@ -450,6 +469,17 @@ def _tiers(node: CacheNodeView) -> object:
         (tier.name, tier.capacity_bytes, tier.pending_release_bytes, tier.pressure is None)
         for tier in node.status.tiers
     ]
+
+
+def _evictable(node: CacheNodeView) -> frozenset[str]:
+    return frozenset(entry.uid for entry in node.spec.entries if entry.evictable)
+
+
+def _short_of_room(node: CacheNodeView) -> frozenset[str]:
+    """What has no room there: versions, and the tier that is nearly full."""
+    entries = (one.uid for one in node.status.entries if one.reason == Reason.INSUFFICIENT_SPACE)
+    tiers = (tier.name for tier in node.status.tiers if tier.pressure is not None)
+    return frozenset((*entries, *tiers))
 
 
 def _capacities(node: CacheNodeView | None) -> object:

@@ -51,13 +51,15 @@ class _Waiting:
     """Keys by state. A key is in at most one of the lanes and delayed; active ones may be again.
 
     The lanes are `urgent`, `ready` and `patient`, the last with the time since when. `hurried` are
-    those that will be urgent once they are due. `is_patients_turn` after one of the others.
+    those that will be urgent once they are due, `pressing` active ones that were. It is
+    `is_patients_turn` after one of the others.
     """
 
     urgent: OrderedDict[Key, None] = field(default_factory=OrderedDict)
     ready: OrderedDict[Key, None] = field(default_factory=OrderedDict)
     patient: OrderedDict[Key, float] = field(default_factory=OrderedDict)
     hurried: set[Key] = field(default_factory=set)
+    pressing: set[Key] = field(default_factory=set)
     is_patients_turn: bool = True
     delayed: dict[Key, asyncio.TimerHandle] = field(default_factory=dict)
     active: set[Key] = field(default_factory=set)
@@ -78,7 +80,9 @@ class _Waiting:
         would keep those waiting for as long as new ones come.
         """
         if self.urgent:
-            return self.urgent.popitem(last=False)[0]
+            key = self.urgent.popitem(last=False)[0]
+            self.pressing.add(key)
+            return key
         since = next(iter(self.patient.values()), now)
         is_due = bool(self.patient) and now - since >= _PATIENCE_SECONDS
         if not self.ready or (is_due and self.is_patients_turn):
@@ -186,6 +190,7 @@ class WorkQueue:
                     await self._step(handler, key)
             finally:
                 waiting.active.discard(key)
+                waiting.pressing.discard(key)
                 if key in waiting.dirty:
                     waiting.dirty.discard(key)
                     self._make_ready(key)
@@ -205,7 +210,7 @@ class WorkQueue:
             if isinstance(error, ApiUnavailable) and error.retry_after is not None:
                 delay = max(delay, error.retry_after)
             _log.warning("%s: %s; again in %.1f s", key, error or "took too long", delay)
-            self.add(key, after_seconds=delay)
+            self.add(key, after_seconds=delay, is_urgent=key in self._waiting.pressing)
         except Exception:  # noqa: BLE001 - a bug costs one key, never the process
             result, delay = "bug", self._count_failure(key)
             _log.exception("%s: a bug; again in %.1f s", key, delay)

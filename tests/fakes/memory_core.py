@@ -183,6 +183,8 @@ class MemoryCore:
         self.rechecker, self.gates = core.rechecker, core.gates
         self.agents = core.memory.agents
         self.runs: Counter[str] = Counter()
+        # By key the seconds after which it asked to be looked at again; that is not waited for.
+        self.asked_again: dict[Key, float | None] = {}
 
     def begin(self) -> None:
         """A term of leadership begins, as in `leading.Term`."""
@@ -209,7 +211,8 @@ class MemoryCore:
                 key = self.queue.pop()
                 self.runs[key.kind] += 1
                 try:
-                    await self.reconciler.reconcile(key)
+                    again = await self.reconciler.reconcile(key)
+                    self.asked_again[key] = again.after_seconds
                 except KubeError:
                     self.queue.add(key, after_seconds=_RETRY_SECONDS)
             elif self.resolve_queue.keys:

@@ -19,12 +19,11 @@ from modelcache_operator.decide.canary import describe_standstill
 from modelcache_operator.decide.copies import CopyTally, tally_copies
 from modelcache_operator.decide.eligibility import Demand
 from modelcache_operator.decide.events import cache_events, weight_in_force
-from modelcache_operator.decide.placement import ALL_COPIES, PlacementPlan, Trouble
+from modelcache_operator.decide.placement import ALL_COPIES, Trouble
 from modelcache_operator.decide.quota import effective_priority
 from modelcache_operator.decide.quota_placement import place_within
 from modelcache_operator.decide.stuck import (
     PATIENCE_SECONDS,
-    StuckSince,
     choose_movable,
     note_stuck,
     seconds_until_movable,
@@ -93,6 +92,7 @@ class CacheReconciler:
     def _decide(self, cache: ModelCacheView) -> tuple[ModelCacheStatus, float | None]:
         now, assignments = self.clock.now(), self.memory.assignments
         if name := find_unreadable_name(cache, self.world):
+            self.memory.unsatisfied.discard(cache.key)
             return make_unreadable_status(cache, name, now), None
         named = find_named_version(cache, self.world)
         stable = find_held_version(cache.key, self.world, assignments)
@@ -122,7 +122,8 @@ class CacheReconciler:
         frees_room = not (before.nodes <= new.nodes and before.evictable >= new.evictable)
         frees_room |= not before.everywhere <= new.everywhere or before.held != new.held
         frees_room |= before.tier.speed > new.tier.speed or not before.slower >= new.slower
-        self.router.on_nodes_reassigned(changed, frees_room=frees_room)
+        is_turn = before.version != new.version
+        self.router.on_nodes_reassigned(changed, frees_room=frees_room, is_turn=is_turn)
         if changed:
             self.router.on_charges((key.namespace,))
 
@@ -154,7 +155,6 @@ class CacheReconciler:
             shortage = describe_standstill(placed, wanted, tier)
         is_pinned = cache.spec.retention is Retention.PINNED and account.refusal is None
         tally = tally_copies(stable.uid, plan.live, wanted, books, tier)
-        self._remember_shortage(cache, plan, stuck)
         chosen = frozenset[NodeName]()
         if not is_still and not is_pinned:
             chosen = choose_evictable(
@@ -178,7 +178,9 @@ class CacheReconciler:
             is_pinned=is_pinned,
         )
         self._put(cache.key, before, new)
-        beside, look_again = self._place_beside(cache, new, tally.ready)
+        beside, look_again, is_canary_short = self._place_beside(cache, new, tally.ready)
+        is_short = is_canary_short or plan.shortage is not None or bool(stuck.keys() & plan.nodes)
+        self._remember_shortage(cache, is_short=is_short)
         movable_in = seconds_until_movable(new.stuck_since, now)
         facts = CacheFacts(cache, named, tally, shortage, self._count_demanded(cache.key), beside)
         return facts, _first(movable_in, told_in, look_again)
@@ -193,55 +195,48 @@ class CacheReconciler:
     ) -> tuple[frozenset[NodeName], float | None]:
         """Those of the chosen copies that may be given up already, and seconds until the others.
 
-        While more copies come and nobody lacks room they are told together: each node of each copy
-        would be written once more.
+        While more copies come they are told together, unless somebody begins to lack room: each
+        node of each copy would be written once more.
         """
-        memory = self.memory
-        left = memory.withheld.setdefault(key, now) + _WITHHELD_SECONDS - now
-        is_in_time = tally.furthest is None or chosen <= before
-        if is_in_time or left <= 0 or memory.unsatisfied:
-            del memory.withheld[key]
+        withheld = self.memory.withheld
+        left = withheld.setdefault(key, now + _WITHHELD_SECONDS) - now
+        if tally.furthest is None or chosen <= before or left <= 0:
+            del withheld[key]
             return chosen, None
         return chosen & before, left
 
     def _place_beside(
         self, cache: ModelCacheView, before: Assignment, stable_ready: int
-    ) -> tuple[BesideFacts, float | None]:
-        """Canary and held versions, once the stable one has its nodes."""
+    ) -> tuple[BesideFacts, float | None, bool]:
+        """Canary and held versions, once the stable one has its nodes. True if room is short."""
         roller = self.roller
         new, copies = roller.place_canary(cache, roller.hold(cache, before))
         if roller.is_under_way(cache, new):
             new = replace(new, evictable=frozenset())
         self._put(cache.key, before, new)
-        if copies.shortage is not None:
-            self._note_lack(cache.key)
         verdict = roller.decide(cache, copies, stable_ready, has_stable=bool(new.nodes))
-        return BesideFacts(
+        facts = BesideFacts(
             canary=find_named_canary(cache, self.world),
             verdict=verdict,
             is_resident=copies.is_resident,
             held=roller.report(cache, new),
             route=self.memory.traffic.verdict_of(cache),
-        ), _first(verdict.look_again if verdict else None, roller.look_again(cache, new))
+        )
+        look_again = _first(verdict.look_again if verdict else None, roller.look_again(cache, new))
+        return facts, look_again, copies.shortage is not None
 
-    def _remember_shortage(
-        self, cache: ModelCacheView, plan: PlacementPlan, stuck: StuckSince
-    ) -> None:
+    def _remember_shortage(self, cache: ModelCacheView, *, is_short: bool) -> None:
+        """Room would matter: what others may give up is told without waiting."""
         memory, key = self.memory, cache.key
         if cache.spec.placement.copies == ALL_COPIES:
             memory.everywhere.add(key)
         else:
             memory.everywhere.discard(key)
-        if plan.shortage is not None or stuck.keys() & plan.nodes:
-            self._note_lack(key)
-        else:
+        if not is_short:
             memory.unsatisfied.discard(key)
-
-    def _note_lack(self, key: ObjectKey) -> None:
-        """Room would matter: what may be given up is told without waiting."""
-        if key not in self.memory.unsatisfied:
-            self.memory.unsatisfied.add(key)
-            self.router.look_at_withheld()
+        elif key not in memory.unsatisfied:
+            memory.unsatisfied.add(key)
+            self.router.look_at_withheld(memory.withheld)
 
     def _hold_what_is_there(
         self, cache: ModelCacheView, named: ModelVersionView | None
@@ -257,6 +252,7 @@ class CacheReconciler:
         return self._hold_nothing(cache, named), self.roller.look_again(cache, new)
 
     def _hold_nothing(self, cache: ModelCacheView, named: ModelVersionView | None) -> CacheFacts:
+        self.memory.unsatisfied.discard(cache.key)
         copies, placed = cache.spec.placement.copies, self.memory.assignments.of(cache.key)
         wanted = copies if isinstance(copies, int) else 0
         beside = BesideFacts(

@@ -21,7 +21,7 @@ from modelcache_operator.decide.world import (
     NodeName,
     ObjectKey,
 )
-from modelcache_operator.keys import SWEEP, cache_key
+from modelcache_operator.keys import SWEEP, cache_key, node_key
 from modelcache_operator.ports.sources import SourceError
 
 C1, M1 = ObjectKey("search", "c1"), ObjectKey("search", "m1")
@@ -818,9 +818,10 @@ def evictable(stage, uid="uid-m1"):
     return {node.name for node in nodes if (one := node.spec.find_entry(uid)) and one.evictable}
 
 
-def filling(nodes=6):
+def filling(nodes=6, capacity=100 * GIB):
     """A ModelCache on all nodes, of which half have it."""
     stage = Stage(nodes)
+    stage.world.capacity = capacity
     stage.world.add_version()
     for number in range(nodes // 2, nodes):
         stage.world.states[f"n{number}", "uid-m1"] = EntryState.DOWNLOADING
@@ -842,6 +843,7 @@ def test_C40_nodes_are_written_once_for_what_may_be_given_up_while_a_fleet_fills
 
 def test_what_may_be_given_up_is_told_in_time_though_copies_come_for_hours():
     stage = filling()
+    assert 0 < stage.core.asked_again[cache_key(C1)] <= 30
     stage.world.clock.seconds += 31
     stage.core.queue.add(cache_key(C1))
     stage.settle()
@@ -849,8 +851,58 @@ def test_what_may_be_given_up_is_told_in_time_though_copies_come_for_hours():
 
 
 def test_what_may_be_given_up_is_told_at_once_when_another_lacks_room():
-    stage = filling()
-    stage.world.add_version("big")
-    stage.world.add_cache("c2", version="big", copies=7)
+    stage = filling(capacity=GIB)
+    stage.world.add_version("m2")
+    stage.world.add_cache("c2", version="m2")
     stage.settle()
     assert len(evictable(stage)) == 2
+    assert len(stage.holders("uid-m2")) == 1
+
+
+def test_C40_who_lacks_room_for_good_does_not_end_that_what_comes_is_told_together():
+    stage = Stage(6)
+    stage.world.add_version("m2")
+    stage.world.add_cache("c2", version="m2", copies=7)
+    stage.settle()
+    stage.world.add_version()
+    for number in range(3, 6):
+        stage.world.states[f"n{number}", "uid-m1"] = EntryState.DOWNLOADING
+    stage.world.add_cache(copies="All")
+    stage.settle()
+    assert stage.core.memory.unsatisfied == {ObjectKey("search", "c2")}
+    assert evictable(stage) == set()
+
+
+def test_what_may_be_given_up_is_told_at_once_where_an_agent_lacks_room():
+    stage = filling()
+    seen = stage.world.cache.cache_node(NodeName("n0"))
+    pressed = seen.status.tiers[0].model_copy(update={"pressure": "nearly full"})
+    stage.world.pressure["n0"] = "nearly full"
+    tiers = (pressed, *seen.status.tiers[1:])
+    stage.world.show(replace(seen, status=seen.status.model_copy(update={"tiers": tiers})))
+    stage.settle()
+    assert len(evictable(stage)) == 2
+
+
+def test_who_lacks_room_is_looked_at_when_a_node_is_told_what_it_may_give_up(stage):
+    seen = stage.world.cache.cache_node(NodeName(min(stage.holders() - evictable(stage))))
+    stage.core.memory.unsatisfied.add(C1)
+    free = tuple(one.model_copy(update={"evictable": True}) for one in seen.spec.entries)
+    assert free != seen.spec.entries
+    stage.core.queue.keys.clear()
+    spec = seen.spec.model_copy(update={"entries": free})
+    stage.world.show(replace(seen, spec=spec))
+    assert cache_key(C1) in stage.core.queue.keys
+
+
+def test_nodes_are_told_first_which_version_takes_the_traffic(stage):
+    stage.world.add_version("m2")
+    stage.settle()
+    nodes = stage.holders()
+    stage.core.queue.urgent.clear()
+    cache = stage.cache()
+    stable = cache.spec.stable.model_copy(update={"model_version": "m2"})
+    spec = cache.spec.model_copy(update={"stable": stable})
+    stage.world.show(replace(cache, spec=spec))
+    stage.settle()
+    assert {node_key(NodeName(name)) for name in nodes} <= stage.core.queue.urgent

@@ -273,3 +273,24 @@ async def test_urgent_keys_go_before_all_others_wherever_they_wait():
     await asyncio.sleep(12)
     task.cancel()
     assert [name for _, name in handler.runs] == ["p", "c", "p", "d", "a", "b"]
+
+
+async def test_an_urgent_key_that_failed_comes_back_urgent():
+    urgent, runs = node_key(NodeName("u")), []
+    others = [node_key(NodeName(f"n{number}")) for number in range(9)]
+
+    async def handle(key):
+        runs.append(key.name)
+        await asyncio.sleep(1)
+        if key == urgent and runs.count(key.name) == 1:
+            raise ApiUnavailable("away")
+        return Requeue()
+
+    queue = WorkQueue(Told(), uniform=lambda *_: 1.0, is_patient=lambda key: key == urgent)
+    for key in others:
+        queue.add(key)
+    queue.add(urgent, is_urgent=True)
+    task = asyncio.create_task(queue.run(handle, 1))
+    await asyncio.sleep(5)
+    task.cancel()
+    assert runs[:4] == ["u", "n0", "u", "n1"]
