@@ -28,6 +28,11 @@ def coming_and_going(value: float, there: int = 5, away: int = 3) -> str:
     return " ".join([cycle] * (MINUTES // (there + away) + 1))
 
 
+def once(value: float, at: int = 20, minutes: int = 3) -> str:
+    """For so many minutes there, and nothing before and after."""
+    return f"0x{at - 1} {value:g}x{minutes - 1} 0x{MINUTES - at - minutes}"
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     """Series with their values of one hour."""
@@ -62,9 +67,9 @@ def _transfer(received: str, proved: str) -> dict[str, str]:
     }
 
 
-def _retries(per_minute: float) -> dict[str, str]:
+def _retries(values: str) -> dict[str, str]:
     name = "modelcache_agent_fetch_retries_total"
-    return {f'{name}{{reason="Throttled", {_NODE}}}': growing(per_minute)}
+    return {f'{name}{{reason="Throttled", {_NODE}}}': values}
 
 
 def _rollout(reason: str) -> dict[str, str]:
@@ -165,14 +170,21 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
             quiet=_transfer(growing(5e8), steady(0))
             | {f"modelcache_agent_fetch_verified_bytes_total{{{_NODE}}}": steady(0)},
         ),
-        Scene(fires=_failing("TransferStalled"), quiet=_reason("Downloading", 1)),
+        Scene(fires=_failing("TransferStalled"), quiet=_seen("TransferStalled", once(1))),
+        # Nothing for 27 minutes, and for a quarter of an hour.
+        Scene(
+            fires=_transfer("0+1e6x33 3.3e7x26", steady(0)),
+            quiet=_transfer("0+1e6x20 2e7x13 2e7+1e6x25", steady(0)),
+        ),
     ),
     "ModelCacheSourceThrottled": (
         # One node is enough; one retry in two minutes is nothing.
-        Scene(fires=_retries(1), quiet=_retries(0.5)),
+        Scene(fires=_retries(growing(1)), quiet=_retries(growing(0.5))),
+        # Three minutes in which a load ramps up.
+        Scene(fires=_retries("0+1x24 25+20x35"), quiet=_retries("0x20 40+40x2 120x37")),
         Scene(fires=_reason("Throttled", 3), quiet=_reason("Queued", 3)),
         Scene(fires=_seen("Throttled", coming_and_going(1)), quiet=_reason("Queued", 3)),
-        Scene(fires=_failing("Throttled"), quiet=_reason("Queued", 3)),
+        Scene(fires=_failing("Throttled"), quiet=_seen("Throttled", once(3))),
     ),
     "ModelCacheDigestMismatch": (
         Scene(fires=_reason("DigestMismatch", 1), quiet=_reason("Verifying", 1)),
