@@ -97,7 +97,17 @@ def _cache_ready(value: float) -> dict[str, str]:
 
 
 def _copies_failed(values: str) -> dict[str, str]:
-    return {f'modelcache_cache_copies{{{_CACHE}, state="failed"}}': values}
+    return _copies("failed", values)
+
+
+def _copies(state: str, values: str) -> dict[str, str]:
+    return {f'modelcache_cache_copies{{{_CACHE}, state="{state}"}}': values}
+
+
+def _short(word: str, verified: str, *, is_ready: bool) -> dict[str, str]:
+    """Some copies fail, always others, while so many are verified."""
+    failing = _copies("failed", steady(2)) | _copies("ready", verified)
+    return _said("cache", word) | _cache_ready(is_ready) | failing
 
 
 def _failing(reason: str) -> dict[str, str]:
@@ -137,6 +147,9 @@ _SOUND = (7 * _DAY, 3650 * _DAY, 2 * 3600.0)
 _LEADING = {f'{_LEADER}{{instance="op-1"}}': steady(1)}
 _SERVING = {f'{_EXPIRY}{{certificate="serving", instance="op-1"}}': steady(_SOUND[0])}
 
+# Filled within a quarter of an hour, and nothing more comes.
+_FULL_SOON = f"0+9x15 135x{MINUTES - 16}"
+
 # promtool's clock begins at 0, and each scene is looked at after an hour.
 SCENES: Mapping[str, tuple[Scene, ...]] = {
     "ModelCacheHitRateLow": (
@@ -157,6 +170,14 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
         ),
         Scene(
             fires=_reason("DiskPressure", 1)
+            | {f"modelcache_agent_disk_pressure{{{_NODE}}}": steady(1)},
+            quiet=_reason("Waiting", 1),
+        ),
+        # What was given up for it has not failed.
+        Scene(
+            fires=_said("cache", "DiskPressure")
+            | _cache_ready(0)
+            | _copies_failed(steady(0))
             | {f"modelcache_agent_disk_pressure{{{_NODE}}}": steady(1)},
             quiet=_reason("Waiting", 1),
         ),
@@ -278,8 +299,27 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
             | _copies_failed(coming_and_going(1)),
             quiet=_said("cache", "Downloading") | _cache_ready(0) | _copies_failed(steady(0)),
         ),
+        # The kubelet's pressure, of which no agent tells.
+        Scene(
+            fires=_said("cache", "DiskPressure") | _cache_ready(0),
+            quiet=_said("cache", "Loading") | _cache_ready(0),
+        ),
+        # A large fleet fills, and one node or another always fails for a while.
+        Scene(
+            fires=_short("Downloading", _FULL_SOON, is_ready=False),
+            quiet=_short("Downloading", growing(9), is_ready=False),
+        ),
     ),
     "ModelCacheDegraded": (
+        Scene(
+            fires=_short("Degraded", _FULL_SOON, is_ready=True),
+            quiet=_short("Degraded", growing(9), is_ready=True),
+        ),
+        # A copy that comes and goes is no progress.
+        Scene(
+            fires=_short("Degraded", " ".join(["5x4 6x2"] * 8), is_ready=True),
+            quiet=_short("Degraded", "1x14 2x14 3x14 4x15", is_ready=True),
+        ),
         Scene(
             fires=_told("cache", "Degraded", coming_and_going(1)) | _cache_ready(1),
             quiet=_said("cache", "Downloading") | _cache_ready(1),
