@@ -88,7 +88,7 @@ class Transfers:
 
     note_loaded: Callable[[ContentDigest, LoadSource, float], None] = lambda *_: None
     """Told of each content that was brought here: from where, and in how many seconds since it was
-    tried first."""
+    tried first, or for the first time after nobody tried."""
 
     async def fetch(
         self,

@@ -28,6 +28,11 @@ def coming_and_going(value: float, there: int = 5, away: int = 3) -> str:
     return " ".join([cycle] * (MINUTES // (there + away) + 1))
 
 
+def once(value: float, at: int = 20, minutes: int = 3) -> str:
+    """For so many minutes there, and nothing before and after."""
+    return f"0x{at - 1} {value:g}x{minutes - 1} 0x{MINUTES - at - minutes}"
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     """Series with their values of one hour."""
@@ -62,9 +67,9 @@ def _transfer(received: str, proved: str) -> dict[str, str]:
     }
 
 
-def _retries(per_minute: float) -> dict[str, str]:
+def _retries(values: str) -> dict[str, str]:
     name = "modelcache_agent_fetch_retries_total"
-    return {f'{name}{{reason="Throttled", {_NODE}}}': growing(per_minute)}
+    return {f'{name}{{reason="Throttled", {_NODE}}}': values}
 
 
 def _rollout(reason: str) -> dict[str, str]:
@@ -92,7 +97,17 @@ def _cache_ready(value: float) -> dict[str, str]:
 
 
 def _copies_failed(values: str) -> dict[str, str]:
-    return {f'modelcache_cache_copies{{{_CACHE}, state="failed"}}': values}
+    return _copies("failed", values)
+
+
+def _copies(state: str, values: str) -> dict[str, str]:
+    return {f'modelcache_cache_copies{{{_CACHE}, state="{state}"}}': values}
+
+
+def _short(word: str, verified: str, *, is_ready: bool) -> dict[str, str]:
+    """Some copies fail, always others, while so many are verified."""
+    failing = _copies("failed", steady(2)) | _copies("ready", verified)
+    return _said("cache", word) | _cache_ready(is_ready) | failing
 
 
 def _failing(reason: str) -> dict[str, str]:
@@ -132,6 +147,9 @@ _SOUND = (7 * _DAY, 3650 * _DAY, 2 * 3600.0)
 _LEADING = {f'{_LEADER}{{instance="op-1"}}': steady(1)}
 _SERVING = {f'{_EXPIRY}{{certificate="serving", instance="op-1"}}': steady(_SOUND[0])}
 
+# Filled within a quarter of an hour, and nothing more comes.
+_FULL_SOON = f"0+9x15 135x{MINUTES - 16}"
+
 # promtool's clock begins at 0, and each scene is looked at after an hour.
 SCENES: Mapping[str, tuple[Scene, ...]] = {
     "ModelCacheHitRateLow": (
@@ -155,6 +173,14 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
             | {f"modelcache_agent_disk_pressure{{{_NODE}}}": steady(1)},
             quiet=_reason("Waiting", 1),
         ),
+        # What was given up for it has not failed.
+        Scene(
+            fires=_said("cache", "DiskPressure")
+            | _cache_ready(0)
+            | _copies_failed(steady(0))
+            | {f"modelcache_agent_disk_pressure{{{_NODE}}}": steady(1)},
+            quiet=_reason("Waiting", 1),
+        ),
     ),
     "ModelCacheFetchStalled": (
         Scene(fires=_transfer(steady(5e6), steady(0)), quiet=_transfer(growing(1e6), steady(0))),
@@ -165,14 +191,21 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
             quiet=_transfer(growing(5e8), steady(0))
             | {f"modelcache_agent_fetch_verified_bytes_total{{{_NODE}}}": steady(0)},
         ),
-        Scene(fires=_failing("TransferStalled"), quiet=_reason("Downloading", 1)),
+        Scene(fires=_failing("TransferStalled"), quiet=_seen("TransferStalled", once(1))),
+        # Nothing for 27 minutes, and for a quarter of an hour.
+        Scene(
+            fires=_transfer("0+1e6x33 3.3e7x26", steady(0)),
+            quiet=_transfer("0+1e6x20 2e7x13 2e7+1e6x25", steady(0)),
+        ),
     ),
     "ModelCacheSourceThrottled": (
         # One node is enough; one retry in two minutes is nothing.
-        Scene(fires=_retries(1), quiet=_retries(0.5)),
+        Scene(fires=_retries(growing(1)), quiet=_retries(growing(0.5))),
+        # Three minutes in which a load ramps up.
+        Scene(fires=_retries("0+1x24 25+20x35"), quiet=_retries("0x20 40+40x2 120x37")),
         Scene(fires=_reason("Throttled", 3), quiet=_reason("Queued", 3)),
         Scene(fires=_seen("Throttled", coming_and_going(1)), quiet=_reason("Queued", 3)),
-        Scene(fires=_failing("Throttled"), quiet=_reason("Queued", 3)),
+        Scene(fires=_failing("Throttled"), quiet=_seen("Throttled", once(3))),
     ),
     "ModelCacheDigestMismatch": (
         Scene(fires=_reason("DigestMismatch", 1), quiet=_reason("Verifying", 1)),
@@ -266,8 +299,27 @@ SCENES: Mapping[str, tuple[Scene, ...]] = {
             | _copies_failed(coming_and_going(1)),
             quiet=_said("cache", "Downloading") | _cache_ready(0) | _copies_failed(steady(0)),
         ),
+        # The kubelet's pressure, of which no agent tells.
+        Scene(
+            fires=_said("cache", "DiskPressure") | _cache_ready(0),
+            quiet=_said("cache", "Loading") | _cache_ready(0),
+        ),
+        # A large fleet fills, and one node or another always fails for a while.
+        Scene(
+            fires=_short("Downloading", _FULL_SOON, is_ready=False),
+            quiet=_short("Downloading", growing(9), is_ready=False),
+        ),
     ),
     "ModelCacheDegraded": (
+        Scene(
+            fires=_short("Degraded", _FULL_SOON, is_ready=True),
+            quiet=_short("Degraded", growing(9), is_ready=True),
+        ),
+        # A copy that comes and goes is no progress.
+        Scene(
+            fires=_short("Degraded", " ".join(["5x4 6x2"] * 8), is_ready=True),
+            quiet=_short("Degraded", "1x14 2x14 3x14 4x15", is_ready=True),
+        ),
         Scene(
             fires=_told("cache", "Degraded", coming_and_going(1)) | _cache_ready(1),
             quiet=_said("cache", "Downloading") | _cache_ready(1),

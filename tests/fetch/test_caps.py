@@ -153,5 +153,5 @@ async def test_bytes_are_counted_for_namespace_and_server_useful_or_not(server, 
         counted = engine.counters()
         assert counted.egress == {("team-a", proxy.endpoint): counted.network_bytes}
         assert len(body) < counted.network_bytes <= len(body) + MIB
-        engine.keep_egress(frozenset())
+        engine.keep_egress(frozenset(), frozenset())
         assert engine.counters().egress == {}

@@ -47,7 +47,9 @@ class PrometheusMetrics(Measures):
     def __init__(
         self,
         fetch_counters: Callable[[], FetchCounters],
-        keep_egress: Callable[[frozenset[str]], None] = lambda _uids: None,
+        keep_egress: Callable[[frozenset[str], frozenset[str]], None] = lambda _uids, _loading: (
+            None
+        ),
         peer_answers: Callable[[], Mapping[str, int]] = dict,
         peer_sent_bytes: Callable[[], int] = int,
         sockets: Callable[[], SocketCounters] = SocketCounters,
@@ -82,7 +84,10 @@ class PrometheusMetrics(Measures):
         self, views: tuple[EntryView, ...], ledger: Ledger, free_bytes: int, labels: int
     ) -> None:
         """The state after one turn of the loop."""
-        self._keep_egress(frozenset(view.uid for view in views))
+        self._keep_egress(
+            frozenset(view.uid for view in views),
+            frozenset(view.uid for view in views if view.is_loading),
+        )
         self._views = views
         self._ledger = ledger
         self._free_bytes = free_bytes

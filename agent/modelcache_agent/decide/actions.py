@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from modelcache_agent.decide.measures import EvictionCause
 from modelcache_api.names import EntryState, Reason, Tier
@@ -12,6 +12,16 @@ if TYPE_CHECKING:
     from modelcache_agent.decide.gpu.room import Key
     from modelcache_api.manifest import ContentDigest
     from modelcache_api.v1alpha1.cache_node import EntrySpec
+
+_SETTLED: Final = frozenset({EntryState.CACHED, EntryState.EVICTED})
+_NOT_FETCHED: Final = frozenset(
+    {
+        Reason.QUOTA_EXCEEDED,
+        Reason.DISK_PRESSURE,
+        Reason.INSUFFICIENT_SPACE,
+        Reason.NEVER_FITS,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +194,14 @@ class EntryView:
     progress_percent: int = 0
     tier: Tier | None = None
     holds_back: bool = False
+
+    @property
+    def is_loading(self) -> bool:
+        """True while the node tries to bring it here, pauses and turns between tries included.
+
+        False for what is here, was given up, or is not fetched for want of quota or room.
+        """
+        return self.state not in _SETTLED and self.reason not in _NOT_FETCHED
 
 
 @dataclass(frozen=True, slots=True)

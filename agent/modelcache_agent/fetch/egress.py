@@ -80,11 +80,11 @@ class EgressBook:
             return LoadSource.MIXED
         return next(iter(kinds), LoadSource.HERE)
 
-    def keep(self, uids: frozenset[str]) -> None:
-        """Drop the totals of which no entry is left."""
+    def keep(self, uids: frozenset[str], loading: frozenset[str]) -> None:
+        """Drop the totals of which no entry is left, and the tries of what is not loading now."""
         with self._lock:
             self._kinds = {uid: kinds for uid, kinds in self._kinds.items() if uid in uids}
-            self._begun = {uid: at for uid, at in self._begun.items() if uid in uids}
+            self._begun = {uid: at for uid, at in self._begun.items() if uid in loading}
             for series, entries in tuple(self._entries.items()):
                 entries.intersection_update(uids)
                 if not entries:

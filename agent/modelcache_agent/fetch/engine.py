@@ -218,9 +218,12 @@ class FetchEngine:
         """Where the bytes of the version's transfer came from."""
         return self._board.egress.take_source(uid)
 
-    def keep_egress(self, uids: frozenset[str]) -> None:
-        """Bytes are counted by namespace and source while one of these versions is wanted."""
-        self._board.egress.keep(uids)
+    def keep_egress(self, uids: frozenset[str], loading: frozenset[str]) -> None:
+        """Bytes are counted by namespace and source while one of these versions is wanted.
+
+        Tries count as one load while the version is among those `loading`.
+        """
+        self._board.egress.keep(uids, loading)
 
     async def _run(self, job: FetchJob) -> FetchOutcome:
         try:

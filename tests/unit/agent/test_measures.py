@@ -8,17 +8,21 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from builders import make_entry_spec
+from fakes.agent_world import a_held, a_world, an_entry, digest_of, source_of
 from modelcache_agent.adapters.prometheus import PrometheusMetrics
 from modelcache_agent.decide.gpu.capacity import Budget
 from modelcache_agent.decide.gpu.world import GpuView
 from modelcache_agent.decide.history import NO_HISTORY, LoadCost
 from modelcache_agent.decide.measures import Attach, EvictionCause, LoadSource, judge_attach
+from modelcache_agent.decide.planner import make_plan
+from modelcache_agent.decide.setbacks import Setback
+from modelcache_agent.decide.watermarks import Pressure
 from modelcache_agent.fetch import FetchCounters
 from modelcache_agent.fetch.egress import PEERS, EgressBook
 from modelcache_agent.memory import Memory
 from modelcache_agent.ports.cluster import CacheNodeView
 from modelcache_api.limits import MAX_ENTRIES_PER_NODE
-from modelcache_api.names import Tier
+from modelcache_api.names import EntryOrigin, Reason, Tier
 from modelcache_api.v1alpha1.cache_node import CacheNodeSpec, CacheNodeStatus
 
 GIB = 1 << 30
@@ -185,14 +189,44 @@ def test_a_load_began_with_its_first_try_and_the_next_one_anew():
     assert book.begin("v2", 60.0) == 60.0
     book.take_source("v1")
     assert book.begin("v1", 70.0) == 70.0
-    book.keep(frozenset({"v1"}))
+    book.keep(frozenset({"v1"}), frozenset({"v1"}))
+    assert book.begin("v1", 80.0) == 70.0, "it is still tried"
     assert book.begin("v2", 80.0) == 80.0, "it was not wanted any more"
+
+
+HELD = {"origin": EntryOrigin.HOLD, "label_key": None, "evictable": True}
+FAILED = Setback(Reason.THROTTLED, "", 1010.0, 1, source_of("v1"), digest_of("v1"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "node", "began"),
+    [
+        pytest.param({}, {}, 10.0, id="it is tried again"),
+        pytest.param({}, {"setbacks": {"v1": FAILED}}, 10.0, id="the pause after a failure"),
+        pytest.param({}, {"max_models": 0}, 10.0, id="others have their turn"),
+        pytest.param({"over_quota": True}, {}, 500.0, id="beyond its quota"),
+        pytest.param(HELD, {}, 500.0, id="only held"),
+        pytest.param({}, {"evicted": frozenset({"v1"})}, 500.0, id="given up"),
+        pytest.param({}, {"pressure": Pressure(5, 10, "it is full")}, 500.0, id="disk pressure"),
+        pytest.param({}, {"free_bytes": 0}, 500.0, id="no room"),
+        pytest.param({}, {"capacity": 5}, 500.0, id="never any room"),
+        pytest.param({}, {"held": (a_held("v1"),)}, 500.0, id="it came with another version"),
+    ],
+)
+def test_time_in_which_nobody_tried_is_no_part_of_a_load(spec, node, began):
+    book = EgressBook()
+    book.begin("v1", 10.0)
+    world = a_world(an_entry("v1").model_copy(update=spec), **node)
+    PrometheusMetrics(FetchCounters, book.keep).observe(
+        make_plan(world).entries, world.ledger, world.free_bytes, 0
+    )
+    assert book.begin("v1", 500.0) == began
 
 
 def test_bytes_of_what_is_not_wanted_any_more_are_no_transfers():
     book = EgressBook()
     book.add("v1", "team", PEERS, 5)
-    book.keep(frozenset())
+    book.keep(frozenset(), frozenset())
     assert book.take_source("v1") is LoadSource.HERE
 
 

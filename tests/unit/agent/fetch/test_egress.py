@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from modelcache_agent.fetch.egress import OTHER, EgressBook, name_source
 
+NONE: frozenset[str] = frozenset()
+
 
 @pytest.mark.parametrize(
     ("url", "source"),
@@ -43,9 +45,9 @@ def test_C44_totals_go_with_the_last_entry_and_never_shrink_before():
     book.add("a", "team", "https://s3", 5)
     book.add("b", "team", "https://s3", 7)
     book.add("b", "team", "https://mirror", 1)
-    book.keep(frozenset({"a"}))
+    book.keep(frozenset({"a"}), NONE)
     assert book.snapshot() == {("team", "https://s3"): 12}
-    book.keep(frozenset())
+    book.keep(NONE, NONE)
     assert book.snapshot() == {}
     book.add("a", "team", "https://s3", 3)
     assert book.snapshot() == {("team", "https://s3"): 3}
