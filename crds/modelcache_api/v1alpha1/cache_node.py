@@ -253,7 +253,8 @@ class CacheNodeStatus(ApiModel):
     entries: Annotated[
         tuple[EntryStatus, ...],
         Field(max_length=2 * MAX_ENTRIES_PER_NODE, description="The versions held or fetched."),
-        ListType("map", ("uid",)),
+        # There is one writer: to say who owns which field of each entry would double each write.
+        ListType("atomic"),
     ] = ()
     demands: Annotated[
         tuple[CacheKey, ...],

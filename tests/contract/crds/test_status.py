@@ -69,7 +69,7 @@ async def test_operator_and_agent_write_one_status_without_touching_each_other(a
     shorter = AGENT_STATUS | {"entries": [], "models": 0}
     after = await apply_status(MANAGER_AGENT, shorter, force=False)
     assert after["status"]["conditions"] == LOST["conditions"]
-    assert "entries" not in after["status"]  # an empty list merged by keys is none
+    assert after["status"]["entries"] == []
 
 
 async def test_conditions_of_both_writers_live_side_by_side(apply_status):
