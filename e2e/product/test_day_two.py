@@ -86,6 +86,11 @@ def test_a_bundle_has_the_logs_of_real_pods_and_no_secret(product, tmp_path):
 
 
 def test_a_copy_is_pinned_unpinned_and_evicted_as_administrator_through_the_guards(product, spare):
+    wait_until(
+        lambda: len(product.warm_nodes(version=spare)) == 2,
+        seconds=60,
+        what="labels of both copies",
+    )
     holders = product.warm_nodes(version=spare)
     ask(product, "pin", spare, "-n", TEAM)
     ask(product, "pin", spare, "--off", "-n", TEAM)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modelcache_api.quantities import format_bytes
+from modelcache_testbed.bucket import minilm_folder
 from modelcache_testbed.console import say
 from modelcache_testbed.demo import memory
 from modelcache_testbed.demo.scene import CACHE, NAME, Scene
@@ -78,13 +79,13 @@ class HostPart:
 
     @contextlib.contextmanager
     def _readers(self, model: Path) -> Iterator[Sequence[Reader]]:
-        """Both at once, with their libraries loaded."""
+        """Both at once, after a rehearsal with another copy of the model."""
         with contextlib.ExitStack() as stack:
             readers = []
             for kind, title in _TITLES.items():
                 cgroup = _enter_cgroup(stack)
                 log = self._scene.system.folder / f"reader-{kind}.log"
-                program = Program(f"read_{kind}", model, log=log, cgroup=cgroup)
+                program = Program(f"read_{kind}", model, minilm_folder(), log=log, cgroup=cgroup)
                 readers.append(Reader(title, stack.enter_context(program), cgroup))
             for reader in readers:
                 reader.program.ready()

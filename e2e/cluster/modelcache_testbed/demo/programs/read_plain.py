@@ -1,6 +1,6 @@
 """Reads MiniLM by safetensors and torch alone.
 
-python -m modelcache_testbed.demo.programs.read_plain /mnt/models/model
+python -m modelcache_testbed.demo.programs.read_plain /mnt/models/model /srv/another-copy
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads MiniLM by `from_pretrained` of a path, as programs for transformers do.
 
-python -m modelcache_testbed.demo.programs.read_transformers /mnt/models/model
+python -m modelcache_testbed.demo.programs.read_transformers /mnt/models/model /srv/another-copy
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from transformers import AutoModel, AutoTokenizer, BertConfig
+from transformers import AutoModel, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from modelcache_testbed.demo.programs.minilm import SENTENCE, pool
@@ -28,12 +28,6 @@ def open_transformers(folder: Path) -> Look:
     return look
 
 
-def warm_up() -> None:
-    """Load the code of the model's class, so that what is measured afterwards is the model."""
-    disable_progress_bar()
-    AutoModel.from_config(BertConfig(num_hidden_layers=1, vocab_size=8))
-
-
 if __name__ == "__main__":
-    warm_up()
+    disable_progress_bar()
     serve_reader(open_transformers)

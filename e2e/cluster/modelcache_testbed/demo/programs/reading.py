@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
-from torch.nn import functional
 
 from modelcache_testbed.demo.programs.lines import serve
 
@@ -16,26 +16,28 @@ Look = Callable[[], tuple[Iterable[torch.Tensor], list[float]]]
 
 
 def serve_reader(open_model: Callable[[Path], Look]) -> None:
-    """Serve the demo: the vector, for each line. The model's folder is the argument."""
+    """Serve the demo: the vector, for each line.
+
+    Arguments are the model's folder, and that of another copy to rehearse with: what is read from
+    a disk afterwards is the model, and no code of a library.
+    """
     torch.set_num_threads(1)
-    _warm_up()
-    folder = Path(sys.argv[1])
+    folder, rehearsal = map(Path, sys.argv[1:])
+    _touch(open_model(rehearsal))
+    gc.collect()
     opened: list[Look] = []
 
     def read(_line: str) -> list[float]:
         if not opened:
             opened.append(open_model(folder))
-        tensors, vector = opened[0]()
-        with torch.inference_mode():
-            for tensor in tensors:
-                tensor.sum()
-        return vector
+        return _touch(opened[0])
 
     serve(read)
 
 
-def _warm_up() -> None:
-    """Run what a layer runs: the library's code is not read from a disk together with a model."""
-    layer = torch.nn.TransformerEncoderLayer(384, 12, 1536, activation="gelu", batch_first=True)
+def _touch(look: Look) -> list[float]:
+    tensors, vector = look()
     with torch.inference_mode():
-        functional.normalize(layer.eval()(torch.rand(1, 12, 384)).mean(1)).sum()
+        for tensor in tensors:
+            tensor.sum()
+    return vector
