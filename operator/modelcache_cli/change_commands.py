@@ -55,7 +55,7 @@ def pin(  # noqa: PLR0913, PLR0917 - one parameter for each option
         async with open_cluster(choice) as (kube, chosen):
             done = await pin_cache(kube, ObjectKey(chosen, name), wish)
         for note in done.plan.notes:
-            print(f"note: {note}", file=sys.stderr)
+            _note(note)
         if (wanted := output.document_format) is not None:
             return render(dict(done.found), wanted)
         return f"{done.plan.told}\n"
@@ -84,7 +84,8 @@ def evict(
     async def work() -> list[Eviction]:
         seconds = _parse_timeout(timeout)
         async with open_cluster(choice) as (kube, chosen):
-            return await evict_copies(kube, ObjectKey(chosen, name), node, seconds=seconds)
+            key = ObjectKey(chosen, name)
+            return await evict_copies(kube, key, node, seconds=seconds, note=_note)
 
     outcomes = run(work())
     if (wanted := output.document_format) is not None:
@@ -95,6 +96,10 @@ def evict(
             print(f"node {one.node}: {one.told}")
     if not all(one.is_gone for one in outcomes):
         raise typer.Exit(1)
+
+
+def _note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)
 
 
 def _parse_timeout(text: str) -> float:

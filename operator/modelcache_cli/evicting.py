@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Final, TypeVar
 
-from modelcache_api.names import (
-    ANNOTATION_PREFIX_EVICT,
-    MANAGER_COMMAND_LINE,
-    EntryState,
-    Reason,
-)
+from modelcache_api.names import EntryState, Reason
 from modelcache_api.v1alpha1.cache_node import EntryStatus
 from modelcache_cli.errors import CliError
 from modelcache_cli.fleet import SeenNode, see_node
 from modelcache_cli.new_version import fetch_version
-from modelcache_kube import CACHE_NODES, Conflict, Forbidden, KubeClient, NotFound
+from modelcache_cli.wishes import Sleep, ask_to_evict, tell_standing, withdraw
+from modelcache_kube import CACHE_NODES, ApiUnavailable, Forbidden, KubeClient
 from modelcache_operator.decide.world import ObjectKey
 
 Object = Mapping[str, Any]
-Sleep = Callable[[float], Awaitable[None]]
+_T = TypeVar("_T")
 _LOOK_SECONDS: Final = 1.0
 # The API server tells whole seconds, and a copy of the same second is meant, too.
 _ROUNDED: Final = timedelta(seconds=1)
@@ -34,11 +29,19 @@ _ANEW: Final = frozenset({EntryState.PENDING, EntryState.DOWNLOADING})
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """What became of one node's copy."""
+    """What became of one node's copy. `is_asked`: the wish could not be taken back."""
 
     node: str
     is_gone: bool
-    told: str
+    said: str
+    is_asked: bool = False
+
+    @property
+    def told(self) -> str:
+        """For people."""
+        if self.is_gone:
+            return self.said
+        return f"{'may still be asked' if self.is_asked else 'asked no more'}; {self.said}"
 
 
 async def evict_copies(
@@ -47,23 +50,46 @@ async def evict_copies(
     nodes: Sequence[str],
     *,
     seconds: float,
+    note: Callable[[str], None],
     sleep: Sleep = asyncio.sleep,
 ) -> list[Eviction]:
     """Ask each node, and wait. Once nobody waits any more, nobody asks any more.
 
-    The time of the wish is the API server's: this machine's clock may be minutes off.
+    A wish that cannot be taken back is noted, and changes nothing of what comes out. Its time is
+    the API server's: this machine's clock may be minutes off.
 
     Raises:
         CliError: there is no such version, or a node's copy has to stay; the sentence says why.
     """
     uid, found = await find_copies(kube, key, nodes)
     now = await kube.read_time() + _ROUNDED
+    outcomes: list[Eviction] = []
+
+    async def end() -> frozenset[str]:
+        standing = await withdraw(kube, uid, nodes, now, sleep)
+        gone = {one.node for one in outcomes if one.is_gone}
+        for node, trouble in standing.items():
+            if node not in gone:
+                note(tell_standing(node, uid, now, trouble))
+        return frozenset(standing)
+
     try:
         await ask_to_evict(kube, found, uid, now)
-        return await watch_evictions(kube, uid, nodes, seconds, sleep)
+        outcomes = await watch_evictions(kube, uid, nodes, seconds, sleep)
     finally:
         # Interrupted, too: a copy that had to stay must not go when that is over, unexpected.
-        await asyncio.shield(withdraw(kube, uid, nodes))
+        standing = await _finish(end())
+    return [replace(one, is_asked=one.node in standing) for one in outcomes]
+
+
+async def _finish(work: Coroutine[None, None, _T]) -> _T:
+    """To its end, although somebody interrupts once more."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
 
 
 async def find_copies(
@@ -88,31 +114,6 @@ async def _tell_others(kube: KubeClient, uid: str, key: ObjectKey) -> str:
     except Forbidden:
         return "which copies may go instead is not known: you may not list cachenodes"
     return tell_free([node.name for node in everywhere if refuse(node, uid, key) is None])
-
-
-async def ask_to_evict(kube: KubeClient, found: Iterable[Object], uid: str, now: datetime) -> None:
-    """Write the wish to each CacheNode."""
-    for raw in found:
-        await kube.merge_patch(
-            CACHE_NODES,
-            raw["metadata"]["name"],
-            build_wish(raw, uid, now),
-            field_manager=MANAGER_COMMAND_LINE,
-        )
-
-
-async def withdraw(kube: KubeClient, uid: str, nodes: Iterable[str]) -> None:
-    """Take the wishes away. A CacheNode that is gone, or was made anew, has none."""
-    name = f"{ANNOTATION_PREFIX_EVICT}{uid}"
-    for node in dict.fromkeys(nodes):
-        found = await kube.get(CACHE_NODES, node)
-        if found is None or name not in (found["metadata"].get("annotations") or {}):
-            continue
-        metadata = {"uid": found["metadata"]["uid"], "annotations": {name: None}}
-        with suppress(NotFound, Conflict):
-            await kube.merge_patch(
-                CACHE_NODES, node, {"metadata": metadata}, field_manager=MANAGER_COMMAND_LINE
-            )
 
 
 async def _fetch_node(kube: KubeClient, node: str) -> Object:
@@ -174,20 +175,6 @@ def _find(node: SeenNode, uid: str) -> EntryStatus | None:
     return next((entry for entry in node.status.entries if entry.uid == uid), None)
 
 
-def build_wish(raw: Object, uid: str, now: datetime) -> dict[str, Any]:
-    """The merge patch; wishes about versions that are not there any more are taken away. Pure."""
-    metadata = raw["metadata"]
-    wanted = {entry["uid"] for entry in raw["spec"].get("entries") or ()}
-    old = {
-        name: None
-        for name in metadata.get("annotations") or {}
-        if name.startswith(ANNOTATION_PREFIX_EVICT)
-        and name.removeprefix(ANNOTATION_PREFIX_EVICT) not in wanted
-    }
-    wish = {f"{ANNOTATION_PREFIX_EVICT}{uid}": now.isoformat(timespec="milliseconds")}
-    return {"metadata": {"uid": metadata["uid"], "annotations": old | wish}}
-
-
 async def watch_evictions(
     kube: KubeClient,
     uid: str,
@@ -195,17 +182,32 @@ async def watch_evictions(
     seconds: float,
     sleep: Sleep = asyncio.sleep,
 ) -> list[Eviction]:
-    """What becomes of them, until all are gone or the time is over."""
+    """What becomes of them, until all are gone or the time is over.
+
+    An API server that is away for a while says nothing of the copies: it is asked again.
+    """
+    clock = asyncio.get_running_loop().time
     outcomes: dict[str, Eviction] = {}
-    waited = 0.0
+    waited, begun = 0.0, clock()
     while True:
         for node in dict.fromkeys(nodes):
             if node not in outcomes or not outcomes[node].is_gone:
-                outcomes[node] = judge_eviction(see_node(await _fetch_node(kube, node)), uid)
-        if waited >= seconds or all(one.is_gone for one in outcomes.values()):
+                outcomes[node] = await _look(kube, uid, node)
+        # Requests that are not answered take their time, too.
+        is_over = max(waited, clock() - begun) >= seconds
+        if is_over or all(one.is_gone for one in outcomes.values()):
             return list(outcomes.values())
         await sleep(_LOOK_SECONDS)
         waited += _LOOK_SECONDS
+
+
+async def _look(kube: KubeClient, uid: str, node: str) -> Eviction:
+    try:
+        return judge_eviction(see_node(await _fetch_node(kube, node)), uid)
+    except ApiUnavailable as error:
+        return Eviction(
+            node, is_gone=False, said=f"whether it is still there is not known: {error}"
+        )
 
 
 def judge_eviction(node: SeenNode, uid: str) -> Eviction:
@@ -213,14 +215,12 @@ def judge_eviction(node: SeenNode, uid: str) -> Eviction:
     told = _find(node, uid)
     if told is None:
         message = "not wanted there any more: it goes without being asked"
-        return Eviction(node.name, is_gone=True, told=message)
+        return Eviction(node.name, is_gone=True, said=message)
     if told.state == EntryState.EVICTED and told.content_digest is None:
-        return Eviction(node.name, is_gone=True, told="evicted; it comes back when a pod asks")
+        return Eviction(node.name, is_gone=True, said="evicted; it comes back when a pod asks")
     if told.state in _ANEW and told.reason != Reason.DAMAGED:
-        return Eviction(node.name, is_gone=True, told=f"evicted, and {told.state} anew")
-    return Eviction(
-        node.name, is_gone=False, told=f"still there, asked no more: {_tell_why(node, told)}"
-    )
+        return Eviction(node.name, is_gone=True, said=f"evicted, and {told.state} anew")
+    return Eviction(node.name, is_gone=False, said=f"still there: {_tell_why(node, told)}")
 
 
 def _tell_why(node: SeenNode, told: EntryStatus) -> str:

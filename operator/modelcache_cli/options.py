@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, NoReturn, TypeVar
+from typing import Annotated, Final, NoReturn, TypeVar
 
 import typer
 
@@ -17,6 +19,7 @@ from modelcache_kube import KubeError
 _T = TypeVar("_T")
 
 SYSTEM_NAMESPACE = "modelcache-system"
+_EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 
 NamespaceOption = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Default: the context's namespace.")
@@ -37,11 +40,23 @@ SystemOption = Annotated[str, typer.Option(help="Where operator and agents run."
 
 
 def run(work: Coroutine[None, None, _T]) -> _T:
-    """What the work gives; an error that a person can act on ends the command with status 1."""
+    """What the work gives; an error that a person can act on ends the command with status 1.
+
+    SIGTERM interrupts it as Ctrl-C does: what was begun is taken back.
+    """
     try:
-        return asyncio.run(work)
+        return asyncio.run(_until_terminated(work))
     except (CliError, KubeError) as error:
         fail(error)
+    except asyncio.CancelledError:
+        raise typer.Exit(_EXIT_TERMINATED) from None
+
+
+async def _until_terminated(work: Coroutine[None, None, _T]) -> _T:
+    task = asyncio.ensure_future(work)
+    with suppress(NotImplementedError):  # as on Windows, where nobody sends it
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
 
 
 def fail(error: Exception, status: int = 1) -> NoReturn:

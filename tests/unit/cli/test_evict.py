@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from contextlib import asynccontextmanager
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from builders import NOW, digest
-from fakes.played_objects import PlayedKube, entry, entry_spec, merge, node, version
+from fakes.played_objects import PlayedKube, entry, entry_spec, node, version
 from modelcache_agent.adapters.kube_cluster import read_dismissals
 from modelcache_cli import change_commands
 from modelcache_cli.__main__ import app
 from modelcache_cli.errors import CliError
-from modelcache_cli.evicting import ask_to_evict, evict_copies, find_copies, watch_evictions
-from modelcache_kube import Forbidden
+from modelcache_cli.evicting import evict_copies, find_copies, watch_evictions
+from modelcache_cli.options import run
+from modelcache_cli.wishes import ask_to_evict
+from modelcache_kube import ApiUnavailable, Forbidden
 from modelcache_operator.decide.world import ObjectKey
 
 KEY = ObjectKey("search", "m1")
@@ -34,12 +38,12 @@ async def ask(*nodes, names=("n1",)):
     return kube, uid
 
 
-async def evict(kube, *names, seconds=3, sleep=None):
+async def evict(kube, *names, seconds=3, sleep=None, notes=None):
     async def pass_on(_seconds):
         return None
 
-    sleep = sleep or pass_on
-    return await evict_copies(kube, KEY, names, seconds=seconds, sleep=sleep)
+    sleep, note = sleep or pass_on, (lambda _note: None) if notes is None else notes.append
+    return await evict_copies(kube, KEY, names, seconds=seconds, note=note, sleep=sleep)
 
 
 async def test_each_node_is_asked_by_an_annotation_that_its_agent_reads():
@@ -172,32 +176,153 @@ async def test_it_is_waited_for(states, told, looks):
 async def test_what_is_not_gone_is_never_said_to_be_evicted(last, told):
     outcome, asked = await watch(HELD, last)
     assert (outcome.is_gone, asked) == (False, 4)
-    assert outcome.told.startswith(f"still there, asked no more: {told}")
+    assert outcome.told.startswith(f"asked no more; still there: {told}")
+
+
+WISH = "evict.modelcache.io/u1"
+
+
+class KeepingKube(PlayedKube):
+    """Keeps what is written. Of nodes that `is_away` nothing can be read."""
+
+    def __init__(self, *nodes):
+        super().__init__(modelversions=[version()], cachenodes=nodes)
+        self.is_away = lambda _node: False
+
+    async def get(self, resource, name, namespace=None):
+        if resource.plural == "cachenodes" and self.is_away(name):
+            raise ApiUnavailable("503: starts anew", code=503)
+        return await super().get(resource, name, namespace)
+
+    async def merge_patch(self, resource, name, body, **options):
+        merged = await super().merge_patch(resource, name, body, **options)
+        self.put(merged)
+
+    def put(self, node):
+        held = self.objects["cachenodes"]
+        name = node["metadata"]["name"]
+        self.objects["cachenodes"] = [
+            node if one["metadata"]["name"] == name else one for one in held
+        ]
+
+    def let_go(self, name):
+        (found,) = [n for n in self.objects["cachenodes"] if n["metadata"]["name"] == name]
+        self.put({**a_holder(name, entries=[GONE]), "metadata": found["metadata"]})
+
+    @property
+    def asked_nodes(self):
+        return {
+            node["metadata"]["name"]
+            for node in self.objects["cachenodes"]
+            if WISH in (node["metadata"].get("annotations") or {})
+        }
 
 
 async def test_whoever_stops_waiting_takes_the_wish_back():
-    kube = PlayedKube(modelversions=[version()], cachenodes=[a_holder(), a_holder("n2")])
-    written = {}
-
-    async def patch(_resource, name, body, **_options):
-        (node,) = [one for one in kube.objects["cachenodes"] if one["metadata"]["name"] == name]
-        node["metadata"] = merge(node["metadata"], body["metadata"])
-        written.setdefault(name, []).append(body["metadata"])
-
-    kube.merge_patch = patch
+    kube = KeepingKube(a_holder(), a_holder("n2"))
 
     async def stop(_seconds):
+        assert kube.asked_nodes == {"n1", "n2"}
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
         await evict(kube, "n1", "n2", sleep=stop)
-    for name in ("n1", "n2"):
-        wish, back = written[name]
-        assert list(wish["annotations"]) == ["evict.modelcache.io/u1"]
-        assert back == {"uid": f"cn-{name}", "annotations": {"evict.modelcache.io/u1": None}}
+    assert kube.asked_nodes == set()
+    back = {name: body["metadata"] for _, _, name, body, _ in kube.patches[2:]}
+    assert back["n1"] == {"uid": "cn-n1", "annotations": {WISH: None}}
     outcomes = await evict(kube, "n1", seconds=0)
     assert [one.is_gone for one in outcomes] == [False]
-    assert not kube.objects["cachenodes"][0]["metadata"]["annotations"]
+    assert kube.asked_nodes == set()
+
+
+async def test_an_api_server_that_is_away_for_a_while_ends_nothing():
+    kube, looks = KeepingKube(a_holder()), []
+
+    async def sleep(_seconds):
+        looks.append(kube.asked_nodes)
+        kube.is_away = lambda _node: len(looks) < 3
+        if len(looks) == 2:
+            kube.let_go("n1")
+
+    (one,) = await evict(kube, "n1", seconds=9, sleep=sleep)
+    assert one.told == "evicted; it comes back when a pod asks"
+    assert (looks, kube.asked_nodes) == ([{"n1"}] * 3, set())
+
+
+async def test_a_wish_is_taken_back_at_the_next_try_and_of_each_node_for_itself():
+    kube, pauses, notes = KeepingKube(a_holder(), a_holder("n2")), [], []
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+        if pauses == [1.0]:
+            kube.is_away = lambda node: node == "n1"
+        await asyncio.sleep(0)
+        if len(pauses) == 3:
+            assert kube.asked_nodes == {"n1"}
+            kube.is_away = lambda _node: False
+
+    outcomes = await evict(kube, "n1", "n2", seconds=1, sleep=sleep, notes=notes)
+    assert (kube.asked_nodes, notes, pauses) == (set(), [], [1.0, 1.0, 2.0])
+    away, held = outcomes
+    assert away.told == "asked no more; whether it is still there is not known: 503: starts anew"
+    assert held.told.startswith("asked no more; still there: ")
+
+
+async def test_a_wish_that_cannot_be_taken_back_is_told_with_its_end_and_masks_no_outcome():
+    kube, looks, notes = KeepingKube(a_holder(), a_holder("n2")), [], []
+
+    async def sleep(_seconds):
+        looks.append(kube.asked_nodes)
+        kube.let_go("n2")
+        kube.is_away = lambda _node: len(looks) > 1
+
+    kept, gone = await evict(kube, "n1", "n2", seconds=2, sleep=sleep, notes=notes)
+    assert (gone.is_gone, gone.told) == (True, "evicted; it comes back when a pod asks")
+    assert kept.told.startswith("may still be asked; whether it is still there is not known: 503")
+    (note,) = notes
+    assert note.startswith("node n1 may still be asked, until 13:00 UTC: ")
+    assert "(503: starts anew); `kubectl annotate cachenode n1 evict.modelcache.io/u1-`" in note
+    assert kube.asked_nodes == {"n1", "n2"}
+
+
+async def test_whoever_interrupts_twice_still_learns_which_wish_stays():
+    kube, looks, notes = KeepingKube(a_holder()), [], []
+
+    async def sleep(_seconds):
+        looks.append(kube.asked_nodes)
+        kube.is_away = lambda _node: True
+        if len(looks) < 3:
+            asking.cancel()
+            await asyncio.sleep(0)
+
+    asking = asyncio.ensure_future(evict(kube, "n1", sleep=sleep, notes=notes))
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert notes[0].startswith("node n1 may still be asked, until 13:00 UTC: ")
+
+
+async def test_the_wish_of_somebody_else_is_left_alone():
+    kube = KeepingKube(a_holder())
+
+    async def sleep(_seconds):
+        kube.put(a_holder(metadata={"annotations": {WISH: "2026-02-01T12:00:09.000+00:00"}}))
+
+    await evict(kube, "n1", seconds=1, sleep=sleep)
+    assert kube.asked_nodes == {"n1"}
+
+
+def test_a_command_that_is_told_to_stop_takes_back_what_it_began():
+    kube = KeepingKube(a_holder())
+    seen = []
+
+    async def sleep(_seconds):
+        seen.append(kube.asked_nodes)
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(60)
+
+    with pytest.raises(typer.Exit) as ended:
+        run(evict(kube, "n1", seconds=60, sleep=sleep))
+    assert (seen, kube.asked_nodes, ended.value.exit_code) == ([{"n1"}], set(), 143)
 
 
 async def test_the_time_of_the_wish_is_the_api_servers_and_later_than_any_copy_of_its_second():
@@ -247,7 +372,7 @@ def test_the_command_says_it_for_each_node_and_fails_if_one_stays(monkeypatch):
 
     monkeypatch.setattr(change_commands, "open_cluster", open_played)
     stays = CliRunner().invoke(app, ["evict", "m1", "--node", "n1", "--timeout", "0s"])
-    assert (stays.exit_code, stays.stdout[:32]) == (1, "node n1: still there, asked no m")
+    assert (stays.exit_code, stays.stdout[:32]) == (1, "node n1: asked no more; still th")
     document = CliRunner().invoke(app, ["evict", "m1", "--node", "n1", "--timeout=0s", "-ojson"])
     assert json.loads(document.stdout)["evictions"][0]["gone"] is False
     absent = CliRunner().invoke(app, ["evict", "m2", "--node", "n1"])
