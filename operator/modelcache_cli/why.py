@@ -42,6 +42,8 @@ _SPELLINGS: Final[Mapping[str, TargetKind]] = {
     **dict.fromkeys(("pod", "pods", "po"), TargetKind.POD),
 }
 _MOST_WORDS: Final = 2
+# The command's own word: the operator tells nothing more of what is being deleted.
+DELETING: Final = "Deleting"
 # Of nodes, the gravest first.
 _WARNINGS: Final = (
     Condition.DISK_PRESSURE,
@@ -139,8 +141,11 @@ def _describe_absence(target: Target) -> str:
 def judge_object(kind: TargetKind, found: Object) -> Finding:
     """What the conditions say: the first that is not as it should be, else Ready.
 
-    They say nothing of a spec that the operator has not looked at yet.
+    They say nothing of a spec that the operator has not looked at yet, nor of what is being deleted.
     """
+    metadata = found.get("metadata") or {}
+    if metadata.get("deletionTimestamp"):
+        return _judge_deletion(metadata.get("finalizers") or ())
     status = found.get("status") or {}
     conditions = [ConditionStatus.model_validate(raw) for raw in status.get("conditions") or ()]
     ready = _find(conditions, Condition.READY)
@@ -158,6 +163,17 @@ def judge_object(kind: TargetKind, found: Object) -> Finding:
         if kind is TargetKind.NODE and ready.reason == Reason.AGENT_ALIVE:
             return judge_entries(status.get("entries") or ()) or Finding(ready.reason, "")
     return Finding(ready.reason, ready.message, is_ready=ready.status == "True")
+
+
+def _judge_deletion(finalizers: Sequence[str]) -> Finding:
+    if not finalizers:
+        return Finding(DELETING, "it goes by itself", NOTHING, is_ready=False)
+    return Finding(
+        DELETING,
+        f"it waits for finalizers: {', '.join(finalizers)}",
+        "wait for whoever set them, or see why that does not take them away",
+        is_ready=False,
+    )
 
 
 def _is_outdated(kind: TargetKind, found: Object) -> bool:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
+from modelcache_api.durations import parse_duration
 from modelcache_api.names import CSI_DRIVER, EntryOrigin, Reason, Tier
 from modelcache_api.quantities import format_bytes
 from modelcache_cli.checklist.values import Observed, Outcome, Switch, Verdict
 from modelcache_cli.fleet import SeenNode, SeenVersion
+from modelcache_cli.why import DELETING
 
 HEADROOM: Final = 0.2
 # Short-lived credentials, signatures and Leases bear seconds; stores refuse from 15 minutes on.
 _CLOCK_TOLERANCE: Final = timedelta(seconds=30)
 # A rotation of the operator's authority keeps the old one for days; less left means that none came.
 _CERTIFICATE_LEFT: Final = timedelta(days=7)
+# A look that finds nothing new is written at most once an hour.
+_LOOK_WRITTEN: Final = timedelta(hours=1)
 _SHOWN: Final = 3
 
 
@@ -210,7 +214,7 @@ def _probe_capacity(seen: Observed) -> _Told:
 def _probe_sources(seen: Observed) -> _Told:
     if seen.fleet is None:
         return _unknown("ModelVersions")
-    versions = seen.fleet.versions
+    versions = [one for one in seen.fleet.versions if one.finding.reason != DELETING]
     if not versions:
         return (
             Outcome.UNKNOWN,
@@ -226,7 +230,22 @@ def _probe_sources(seen: Observed) -> _Told:
             f"`kubectl modelcache why modelversion/{first.key.name} -n {first.key.namespace}`"
         )
         return Outcome.FAIL, f"{told}{more}", todo
-    return Outcome.PASS, _tell_looks(versions)
+    told = _tell_looks(versions)
+    if all(one.status.last_check_time is None for one in versions):
+        return Outcome.UNKNOWN, told, "give one of them as --test-uri"
+    if late := [str(one.key) for one in versions if _is_late(one, seen.now)]:
+        return (
+            Outcome.UNKNOWN,
+            f"{told}; longer ago than twice the recheckInterval: {_shorten(late)}",
+            "check that the operator runs and may reach them, or give --test-uri",
+        )
+    return Outcome.PASS, told
+
+
+def _is_late(version: SeenVersion, now: datetime) -> bool:
+    looked_at = version.status.last_check_time
+    interval = timedelta(seconds=parse_duration(version.spec.source.recheck_interval))
+    return looked_at is not None and now - looked_at > 2 * interval + _LOOK_WRITTEN
 
 
 def _tell_looks(versions: Sequence[SeenVersion]) -> str:

@@ -54,10 +54,13 @@ async def fleet(*nodes, versions=()):
     return await observe_fleet(kube, None)
 
 
+LOOKED = {"lastCheckTime": "2026-01-31T11:00:00Z"}
+
+
 async def well(**changes):
     seen = Observed(
         now=NOW,
-        fleet=await fleet(node("n1", specs=[entry_spec()]), versions=[version()]),
+        fleet=await fleet(node("n1", specs=[entry_spec()]), versions=[version(**LOOKED)]),
         rights=[Right("modelcache-agent", "patch", "nodes", True)],
         workloads=[Workload("Deployment", "modelcache-operator", 2, 2)],
         guards=GUARDS,
@@ -218,11 +221,40 @@ async def test_who_may_not_read_what_injects_is_not_told_that_nothing_does():
 
 
 async def test_how_old_the_last_look_at_sources_is_and_which_had_none_is_said():
-    looked = [version(lastCheckTime=f"2026-01-0{day}T00:00:00Z") for day in (3, 2)]
+    looked = [version(lastCheckTime=f"2026-01-{day}T00:00:00Z") for day in (31, 30)]
     seen = await well(fleet=await fleet(node(), versions=[*looked, version("pinned")]))
-    told = verdict_of("sources", seen).told
+    found = verdict_of("sources", seen)
+    told = found.told
     assert told.startswith("2 of 3 sources answered and were the same, the first of these looks at")
-    assert "at 2026-01-02 00:00 UTC; 1 not since they were resolved, or pinned: --test-uri" in told
+    assert found.outcome is Outcome.PASS
+    assert "at 2026-01-30 00:00 UTC; 1 not since they were resolved, or pinned: --test-uri" in told
+
+
+@pytest.mark.parametrize(
+    ("versions", "outcome", "todo"),
+    [
+        pytest.param([version("pinned")], Outcome.UNKNOWN, "as --test-uri", id="no look at all"),
+        pytest.param(
+            [version(lastCheckTime="2026-01-29T11:30:00Z")], Outcome.PASS, "", id="49 hours old"
+        ),
+        pytest.param(
+            [version(**LOOKED), version("old", lastCheckTime="2026-01-29T10:59:00Z")],
+            Outcome.UNKNOWN,
+            "check that the operator runs",
+            id="twice 24 h and the hour in which nothing is written are over",
+        ),
+    ],
+)
+async def test_sources_that_nobody_looked_at_in_time_are_no_pass(versions, outcome, todo):
+    found = verdict_of("sources", await well(fleet=await fleet(node(), versions=versions)))
+    assert (found.outcome, todo in found.todo) == (outcome, True), found
+
+
+async def test_a_version_that_is_being_deleted_fails_no_probe():
+    going = version("going", conditions=[condition("Ready", "False", "AuthFailed", "403")])
+    going["metadata"] |= {"deletionTimestamp": "2026-01-31T11:00:00Z", "finalizers": ["f"]}
+    seen = await well(fleet=await fleet(node(), versions=[version(**LOOKED), going]))
+    assert verdict_of("sources", seen).outcome is Outcome.PASS
 
 
 async def test_what_pods_brought_takes_no_headroom():
@@ -246,7 +278,7 @@ async def test_what_pods_brought_takes_no_headroom():
 async def test_sources_pass_when_all_answer_and_are_the_same(conditions, outcome):
     one = version()
     one["status"]["conditions"] = conditions
-    seen = await well(fleet=await fleet(node(), versions=[version("ok"), one]))
+    seen = await well(fleet=await fleet(node(), versions=[version("ok", **LOOKED), one]))
     assert verdict_of("sources", seen).outcome is outcome
 
 

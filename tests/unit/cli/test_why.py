@@ -110,6 +110,19 @@ async def test_what_does_not_exist_is_said_with_the_cure():
             id="nobody has looked at it",
         ),
         pytest.param(
+            {
+                **having(condition("Ready"), observedGeneration=1),
+                "metadata": {
+                    "generation": 2,
+                    "deletionTimestamp": "2026-01-01T00:00:00Z",
+                    "finalizers": ["foregroundDeletion"],
+                },
+            },
+            "modelcache search/m: Deleting: it waits for finalizers: foregroundDeletion; cure: "
+            "wait for whoever set them, or see why that does not take them away\n",
+            id="being deleted, which the operator has no word for",
+        ),
+        pytest.param(
             having(
                 condition("Ready"),
                 condition("TrafficRouted", "False", "RouteNotFound", "there is no HTTPRoute embed"),
