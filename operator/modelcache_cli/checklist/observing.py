@@ -21,7 +21,7 @@ from modelcache_api.names import (
 )
 from modelcache_cli.checklist.values import Certificate, Clock, Observed, Right, Workload
 from modelcache_cli.errors import CliError
-from modelcache_cli.fleet import observe_fleet
+from modelcache_cli.fleet import Fleet, observe_fleet
 from modelcache_kube import CONFIG_MAPS, LEASES, PODS, Forbidden, KubeClient, NotFound, Resource
 
 Object = Mapping[str, Any]
@@ -85,9 +85,11 @@ RIGHTS: Final = (
 async def observe(kube: KubeClient, system: str, now: datetime) -> Observed:
     """Everything but what must be asked for: Prometheus, and a model that is tried."""
     driver = await _unless_forbidden(_read_driver(kube))
+    fleet, trouble = await _read_fleet(kube)
     return Observed(
         now=now,
-        fleet=await _unless_forbidden(observe_fleet(kube, None)),
+        fleet=fleet,
+        fleet_trouble=trouble,
         rights=await _unless_forbidden(_review_rights(kube, system)),
         workloads=await _unless_forbidden(_read_workloads(kube, system)),
         guards=await _unless_forbidden(_read_guards(kube)),
@@ -101,11 +103,20 @@ async def observe(kube: KubeClient, system: str, now: datetime) -> Observed:
 
 
 async def _unless_forbidden(work: Awaitable[_T]) -> _T | None:
-    """None, too, where an object is of another release: that costs no other probe."""
     try:
         return await work
-    except (Forbidden, CliError):
+    except Forbidden:
         return None
+
+
+async def _read_fleet(kube: KubeClient) -> tuple[Fleet | None, str]:
+    """Without it also where an object is of another release, which is told: it costs no other probe."""
+    try:
+        return await observe_fleet(kube, None), ""
+    except Forbidden:
+        return None, ""
+    except CliError as error:
+        return None, str(error)
 
 
 async def _get(kube: KubeClient, resource: Resource, name: str) -> Object | None:

@@ -36,8 +36,14 @@ _NO_NODES: Final[_Told] = (
 )
 
 
-def _unknown(what: str, todo: str = "") -> _Told:
-    return Outcome.UNKNOWN, f"{what} may not be read", todo or "ask somebody who runs the cluster"
+def _unknown(what: str) -> _Told:
+    return Outcome.UNKNOWN, f"{what} may not be read", "ask somebody who runs the cluster"
+
+
+def _without_fleet(seen: Observed, what: str) -> _Told:
+    if not seen.fleet_trouble:
+        return _unknown(what)
+    return Outcome.UNKNOWN, seen.fleet_trouble, "compare releases: `kubectl modelcache --version`"
 
 
 def _probe_rights(seen: Observed) -> _Told:
@@ -119,8 +125,10 @@ def _probe_csi(seen: Observed) -> _Told:
     if Switch.CSI in seen.switched_off:
         return Outcome.PASS, f"{Switch.CSI} is false: no pod gets a volume"
     nodes = _nodes(seen)
-    if seen.csi_driver is None or seen.drivers is None or nodes is None:
-        return _unknown("CSIDriver, CSINodes and CacheNodes")
+    if seen.csi_driver is None or seen.drivers is None:
+        return _unknown("CSIDriver and CSINodes")
+    if nodes is None:
+        return _without_fleet(seen, "CacheNodes")
     if not nodes:
         return _NO_NODES
     if not seen.csi_driver:
@@ -143,7 +151,7 @@ def _probe_mounts(seen: Observed) -> _Told:
     """Of stores: an agent that lacks its mount point does not start; a broken one says so."""
     nodes = _nodes(seen)
     if nodes is None:
-        return _unknown("CacheNodes")
+        return _without_fleet(seen, "CacheNodes")
     if not nodes:
         return _NO_NODES
     lost = [node.name for node in nodes if not node.is_alive]
@@ -178,7 +186,7 @@ def _probe_capacity(seen: Observed) -> _Told:
     """Of living agents: a lost one has no room for anybody."""
     nodes = _nodes(seen)
     if nodes is None:
-        return _unknown("CacheNodes")
+        return _without_fleet(seen, "CacheNodes")
     nodes = tuple(node for node in nodes if node.is_alive)
     if not nodes:
         return Outcome.FAIL, "there is no living agent", "check the agents' DaemonSets"
@@ -213,7 +221,7 @@ def _probe_capacity(seen: Observed) -> _Told:
 
 def _probe_sources(seen: Observed) -> _Told:
     if seen.fleet is None:
-        return _unknown("ModelVersions")
+        return _without_fleet(seen, "ModelVersions")
     versions = [one for one in seen.fleet.versions if one.finding.reason != DELETING]
     if not versions:
         return (

@@ -95,11 +95,13 @@ class Observed:
     """Everything that was looked at. None: it could not be, or nobody asked for it.
 
     `drivers` are the nodes on which the kubelet knows the CSI driver; `injection` is empty where
-    nothing injects; `switched_off` is empty where it may not be read.
+    nothing injects; `switched_off` is empty where it may not be read. `fleet_trouble` is why there
+    is no fleet, where that is no missing right.
     """
 
     now: datetime
     fleet: Fleet | None = None
+    fleet_trouble: str = ""
     rights: Sequence[Right] | None = None
     workloads: Sequence[Workload] | None = None
     guards: frozenset[str] | None = None

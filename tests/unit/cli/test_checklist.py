@@ -604,6 +604,11 @@ async def test_an_object_of_another_release_costs_its_own_probes_alone():
     kube.objects["cachenodes"] = [node("n1", tiers=[book("Tape")])]
     seen = await observe(kube, SYSTEM, NOW)
     assert (seen.fleet, seen.guards) == (None, GUARDS)
+    for check in ("CSI", "mount points", "capacity", "sources"):
+        found = verdict_of(check, seen)
+        assert found.outcome is Outcome.UNKNOWN
+        assert "is not what this release knows" in found.told
+        assert found.todo == "compare releases: `kubectl modelcache --version`"
 
 
 def test_a_hiccup_during_the_test_model_costs_none_of_the_other_verdicts(cluster):
