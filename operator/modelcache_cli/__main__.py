@@ -31,6 +31,7 @@ from modelcache_cli.options import (
 )
 from modelcache_cli.output import Format, View, render
 from modelcache_cli.overview_commands import overview_app
+from modelcache_cli.release import tell_releases
 from modelcache_cli.simulate_commands import simulate_app
 from modelcache_cli.verify import describe, find_problem, observe_version, to_document
 from modelcache_cli.why import parse_target
@@ -60,8 +61,24 @@ app.add_typer(bundle_app)
 app.add_typer(checklist_app)
 
 
+def _print_releases(is_asked: bool) -> None:
+    if is_asked:
+        print(run(tell_releases()), end="")
+        raise typer.Exit
+
+
 @app.callback()
-def main_options() -> None:
+def main_options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_releases,
+            is_eager=True,
+            help="Print the plugin's release, and the operator's where the cluster tells it.",
+        ),
+    ] = False,
+) -> None:
     """See and use the model cache of a Kubernetes cluster."""
 
 

@@ -141,7 +141,7 @@ def _describe_absence(target: Target) -> str:
 def judge_object(kind: TargetKind, found: Object) -> Finding:
     """What the conditions say: the first that is not as it should be, else Ready.
 
-    They say nothing of a spec that the operator has not looked at yet, nor of what is being deleted.
+    They say nothing of a spec that the operator has not looked at yet, nor of a deletion.
     """
     metadata = found.get("metadata") or {}
     if metadata.get("deletionTimestamp"):

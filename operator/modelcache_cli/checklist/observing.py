@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 _OURS: Final = "app.kubernetes.io/name=modelcache"
 _INJECTION: Final = "modelcache-injection"
-_OPERATOR: Final = "modelcache-operator"
+OPERATOR: Final = "modelcache-operator"
 _ADMISSION: Final = "admissionregistration.k8s.io"
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet")
@@ -110,7 +110,7 @@ async def _unless_forbidden(work: Awaitable[_T]) -> _T | None:
 
 
 async def _read_fleet(kube: KubeClient) -> tuple[Fleet | None, str]:
-    """Without it also where an object is of another release, which is told: it costs no other probe."""
+    """What an object of another release says costs no other probe, and is told apart."""
     try:
         return await observe_fleet(kube, None), ""
     except Forbidden:
@@ -188,7 +188,7 @@ def _list_troubles(pod: Object) -> Iterator[str]:
 
 
 async def _read_switched_off(kube: KubeClient, system: str) -> frozenset[str]:
-    found = await kube.get(DEPLOYMENTS, _OPERATOR, system)
+    found = await kube.get(DEPLOYMENTS, OPERATOR, system)
     annotations = (found or {"metadata": {}})["metadata"].get("annotations") or {}
     return frozenset(annotations.get(ANNOTATION_SWITCHED_OFF, "").split())
 

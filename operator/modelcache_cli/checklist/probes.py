@@ -125,10 +125,8 @@ def _probe_csi(seen: Observed) -> _Told:
     if Switch.CSI in seen.switched_off:
         return Outcome.PASS, f"{Switch.CSI} is false: no pod gets a volume"
     nodes = _nodes(seen)
-    if seen.csi_driver is None or seen.drivers is None:
-        return _unknown("CSIDriver and CSINodes")
-    if nodes is None:
-        return _without_fleet(seen, "CacheNodes")
+    if seen.csi_driver is None or seen.drivers is None or nodes is None:
+        return _without_fleet(seen, "CSIDriver, CSINodes and CacheNodes")
     if not nodes:
         return _NO_NODES
     if not seen.csi_driver:
