@@ -28,8 +28,12 @@ _SECRET_NAME: Final = re.compile(rf"(?i)^(?!.*{_POINTERS}$).*{_ANY}.*$")
 
 
 # A quoted value goes to its closing quote, which has as many backslashes as the opening one: JSON
-# within JSON has more. What is not closed goes to the end of its line.
-_QUOTED: Final = rf"(?P<quote>\\*[\"'])(?!{REDACTED}|(?P=quote)).+?(?:(?<!\\)(?P=quote)|$)"
+# within JSON has more, be that on an indented line below. What is not closed goes to the end of its
+# line.
+_QUOTED: Final = (
+    rf"(?P<quote>\\*[\"'])(?!{REDACTED}|(?P=quote))"
+    r"(?:(?:.|\n(?=[ \t]))+?(?<!\\)(?P=quote)|.+$)"
+)
 _VALUE: Final = rf"(?:{_QUOTED}|(?!\\*[\"']|{REDACTED}|-\s)[^\s\"']+)"
 _HIDDEN: Final = rf"\g<kept>\g<quote>{REDACTED}\g<quote>"
 
@@ -65,11 +69,12 @@ _PATTERNS: Final = (
     (re.compile(r"\beyJ[\w-]{6,}\.[\w-]+(?:\.[\w-]*)?"), REDACTED),
     (re.compile(r"\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{12,}\b"), REDACTED),
     (re.compile(r"\b(?:hf|ghp|gho|ghs|github_pat|glpat|sk)[_-][A-Za-z0-9_-]{10,}"), REDACTED),
-    # With its scheme, whatever that is.
+    # With scheme and parameters, whatever those are: to the end of the line, or of JSON's text.
     (
         re.compile(
             rf"(?im)(?P<kept>\bauthorization\\*[\"']?\s*[=:]\s*)(?:{_QUOTED}"
-            rf"|(?!\\*[\"']|{REDACTED})(?:[a-z][\w-]*\s+)?[^\s\"']+)"
+            rf"|(?!\\*[\"']|{REDACTED}|\s)"
+            r"(?:(?!(?<!\\)\\*[\"']\s*(?:[}\]]|,\s*\\*[\"'{\[]|$)).)+)"
         ),
         _HIDDEN,
     ),
@@ -80,11 +85,43 @@ _PATTERNS: Final = (
 )
 
 
+# A block of YAML: the value stands in the lines below, indented.
+_BLOCK: Final = re.compile(
+    rf"(?i)(?<![\w-])[\w-]*{_ANY}(?![\w-]*{_POINTERS}\b)[\w-]*\\*[\"']?\s*:\s*[|>][-+\d]*\s*$"
+)
+# As JSON writes the end of a line; JSON within JSON has more backslashes.
+_FOLDED: Final = re.compile(r"(?<!\\)\\+n")
+
+
 def redact_text(text: str) -> str:
     """The text without what looks like a secret."""
+    text = "\n".join(_hide_folded_blocks(line) for line in _hide_blocks(text, "\n").split("\n"))
     for pattern, kept in _PATTERNS:
         text = pattern.sub(kept, text)
     return text
+
+
+def _hide_folded_blocks(line: str) -> str:
+    for end in sorted(set(_FOLDED.findall(line))):
+        line = _hide_blocks(line, end)
+    return line
+
+
+def _hide_blocks(text: str, end: str) -> str:
+    """Of a block its first line tells how far it is indented; it ends with what is less."""
+    kept: list[str] = []
+    depth: int | None = None
+    for line in text.split(end):
+        indent = len(line) - len(line.lstrip(" \t"))
+        if depth is not None and (not line.strip() or indent >= max(depth, 1)):
+            if line.strip() and not depth:
+                kept.append(f"{line[:indent]}{REDACTED}")
+                depth = indent
+            continue
+        # Most lines have neither sign, and are many.
+        depth = 0 if ("|" in line or ">" in line) and _BLOCK.search(line) else None
+        kept.append(line)
+    return end.join(kept)
 
 
 def redact_object(value: Any) -> Any:

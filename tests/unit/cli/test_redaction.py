@@ -37,6 +37,12 @@ PLANTED = [
     ("hunter2", r'{"token": "ab\"hunter2"}'),
     ("YIIhunter2", "Authorization: Negotiate YIIhunter2"),
     ("hunter2", '"Authorization": "Digest username=x, response=hunter2"'),
+    ("hunter2", "Authorization: Digest username=u, realm=x, response=hunter2"),
+    ("hunter2", 'Authorization: Digest username="u", realm="x", response=hunter2'),
+    ("hunter2", "authorization: AWS4-HMAC-SHA256 Credential=x, SignedHeaders=h, Signature=hunter2"),
+    ("hunter2", 'password: "ab\n  hunter2"'),
+    ("hunter2", "password: |\n  ab\n\n  hunter2"),
+    ("hunter2", "- client_secret: >-\n    ab\n    hunter2"),
     ("hunter2", "DefaultEndpointsProtocol=https;AccountKey=hunter2==;EndpointSuffix=x"),
 ]
 
@@ -142,6 +148,20 @@ def test_a_secret_that_got_in_nevertheless_keeps_its_name_alone():
     assert redact_object([secret]) == [
         {"kind": "Secret", "metadata": {"name": "s"}, "data": REDACTED}
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("a:\n  token: |-\n    x\n    y\n  user: ann", "  user: ann"),
+        ('x: "unclosed\nuser: "ann"', 'user: "ann"'),
+        ('password: "unclosed\nuser: "ann"', 'user: "ann"'),
+        ('{"e": "Authorization: Digest u=\\"x\\", r=y", "user": "ann"}', '", "user": "ann"}'),
+        ("Authorization: Basic abc\nuser: ann", "user: ann"),
+    ],
+)
+def test_what_stands_behind_a_secret_of_many_words_or_lines_stays(text, cleaned):
+    assert redact_text(text).endswith(cleaned)
 
 
 WORDS = st.text(alphabet="abcdef :/-", max_size=12)
