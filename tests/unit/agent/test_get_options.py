@@ -1,10 +1,12 @@
-"""The page of `modelcache-agent get` names each option with its default."""
+"""The page of `modelcache-agent get`: each option with its default, images of any cluster."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from modelcache_agent.config import ConfigError
 from modelcache_agent.get.program import OPTIONS, read_name
@@ -20,6 +22,24 @@ def test_the_page_has_the_option_and_its_default(option):
     (row,) = [row for row in rows if f"`{spelling}`" in row]
     default = (option.default or "").removeprefix("/var/run/secrets/modelcache/")
     assert default in row
+
+
+@pytest.mark.parametrize(
+    ("chosen", "images"),
+    [
+        ({}, ["modelcache/agent:0.1.0", "modelcache.io/testbed/busybox:1"]),
+        (
+            {"REGISTRY": "registry.example/ml", "BUSYBOX": "busybox"},
+            ["registry.example/ml/modelcache/agent:0.1.0", "busybox"],
+        ),
+    ],
+)
+def test_its_pod_has_the_images_that_the_tutorial_had_one_choose(chosen, images):
+    (block,) = [one for one in PAGE.read_text().split("```console\n") if "kind: Pod" in one]
+    script = f'kubectl() {{ [ "$1" != apply ] || cat; }}\n{block.partition("```")[0]}'
+    pod = yaml.safe_load(subprocess.check_output(["bash", "-euc", script], env=chosen, text=True))
+    spec = pod["spec"]
+    assert [one["image"] for one in [*spec["initContainers"], *spec["containers"]]] == images
 
 
 @pytest.mark.parametrize(
