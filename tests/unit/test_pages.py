@@ -95,7 +95,8 @@ def test_every_metric_that_pages_name_exists():
 
 
 def test_every_command_that_pages_name_exists():
-    names = set(typer.main.get_command(app).list_commands(None))
+    root = typer.main.get_command(app)
+    names = {*root.list_commands(None), *(name for option in root.params for name in option.opts)}
     for page in [*ROOT.glob("docs/*.md"), ROOT / "README.md"]:
         for name in re.findall(r"kubectl modelcache ([a-z-]+)", page.read_text()):
             assert name in names, f"{page.name}: kubectl modelcache {name}"
