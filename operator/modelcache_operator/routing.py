@@ -39,10 +39,12 @@ from modelcache_operator.ports.world import ObservedWorld
 _REPORT_SECONDS: Final = 0.5
 # Those of more nodes come over a longer time, and each look costs more: these are worth one.
 _REPORTS_A_SECOND: Final = 200
-# Where all ModelCaches come to nodes at once, each look at one writes a status.
+# Where all ModelCaches come to nodes at once, each look at one writes a status, and takes the books
+# of its nodes: a quarter of a core at that rate.
 _LOOKS_A_SECOND: Final = 50
+_COPIES_A_SECOND: Final = 6000
 # However many there are, people see after that time how far they are.
-_SETTLED_SECONDS: Final = 5.0
+_SETTLED_SECONDS: Final = 10.0
 # What a rollout may wait for, of which each look costs as much.
 _CANARY_SECONDS: Final = 1.0
 # A node that appears or changes may offer room to every ModelCache that lacks some.
@@ -368,7 +370,8 @@ class Router:
 
     def _settling_seconds(self, copies: int) -> float:
         """How long reports about one of so many copies may wait for others."""
-        looks = len(self._memory.assignments) / _LOOKS_A_SECOND
+        caches = len(self._memory.assignments)
+        looks = max(caches / _LOOKS_A_SECOND, caches * copies / _COPIES_A_SECOND)
         return min(_SETTLED_SECONDS, max(_REPORT_SECONDS, copies / _REPORTS_A_SECOND, looks))
 
     def _copies_of(self, cache: ObjectKey) -> int:

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 # what has none.
 _STEP_SECONDS: Final = 600.0
 # Who lets others go first does so for no longer than this.
-_PATIENCE_SECONDS: Final = 3.0
+_PATIENCE_SECONDS: Final = 5.0
 
 Handler = Callable[[Key], Awaitable["Requeue"]]
 

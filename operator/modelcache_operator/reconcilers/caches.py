@@ -52,7 +52,7 @@ from modelcache_operator.routing import Router
 from modelcache_operator.workqueue import Requeue
 
 # A fleet that fills is told about that often which copies may be given up.
-_WITHHELD_SECONDS: Final = 30.0
+_WITHHELD_SECONDS: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)

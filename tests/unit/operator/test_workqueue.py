@@ -223,7 +223,7 @@ async def test_lines_of_a_step_tell_its_object_and_a_trace_of_its_own():
 
 
 async def test_patient_keys_let_others_go_first_but_not_for_ever():
-    """A second for each key: the patient one's turn comes after three."""
+    """A second for each key: the patient one's turn comes after five."""
     handler = Handler()
     queue = WorkQueue(Told(), uniform=lambda _low, _high: 1.0, is_patient=lambda key: key == A)
     others = [node_key(NodeName(f"n{number}")) for number in range(6)]
@@ -237,7 +237,7 @@ async def test_patient_keys_let_others_go_first_but_not_for_ever():
         await asyncio.sleep(0.5)
         working.cancel()
     names = [name for _, name in handler.runs]
-    assert names == ["n0", "n1", "n2", "a", "n3", "n4", "n5", "a"]
+    assert names == ["n0", "n1", "n2", "n3", "n4", "a", "n5", "a"]
 
 
 async def test_patient_keys_that_are_due_take_turns_with_the_others():
