@@ -44,8 +44,8 @@ Raw = Mapping[str, Any]
 _M = TypeVar("_M", bound=ApiModel)
 # Each round leaves out all that the one before complained of; nothing needs as many.
 _MAX_ROUNDS: Final = 4
-# Those of a few thousand models, each a kilobyte or two.
-_SHARED_ROWS: Final = 16384
+# Those of a thousand models, a kilobyte or two each.
+_SHARED_ROWS: Final = 4096
 # Phases of pods that will never run again, though their objects stay.
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 
