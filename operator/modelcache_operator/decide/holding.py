@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from modelcache_api.limits import MAX_HELD_VERSIONS
-from modelcache_api.names import EntryState
+from modelcache_api.names import EntryState, Priority
 from modelcache_api.v1alpha1.rollout import HeldVersion
 from modelcache_operator.decide.node_book import NodeBook
 from modelcache_operator.decide.placement import Books
@@ -48,7 +48,7 @@ def hold(
 
     Time does not end it while the stable version lacks copies, nor, for `drain_seconds` more, where
     pods still use it. Where the stable version has no copy yet the held one makes room for it, if
-    there is no other.
+    there is no other, and so it does where its room has been promised to others since.
     """
     may_wait = remaining_seconds > -drain_seconds
     is_over = remaining_seconds <= 0 and (successor.version is None or successor.is_healthy)
@@ -66,7 +66,16 @@ def hold(
         for name in kept & successor.nodes
         if successor.version is not None and not books[name].has_verified(successor.version)
     )
-    return HeldCopies(kept, in_the_way)
+    return HeldCopies(
+        kept, in_the_way | {name for name in kept if _lacks_room(version, books[name])}
+    )
+
+
+def _lacks_room(version: Uid, book: NodeBook) -> bool:
+    """True if what stays on the node leaves no room for the held version."""
+    given_up = book.evictable_bytes(version, Priority.HIGH)
+    room = book.free_bytes(version) + given_up
+    return book.capacity_bytes is not None and room < book.wanted.get(version, 0)
 
 
 def report_held(

@@ -190,3 +190,15 @@ class Rollout(RuleBasedStateMachine):
 
 TestRollout = Rollout.TestCase
 TestRollout.settings = settings(deadline=None, max_examples=40, stateful_step_count=30)
+
+
+def test_a_held_version_leaves_the_room_that_a_canary_has_been_promised_since():
+    """Its successor was not everywhere yet; once it is, the held copy must not stay after all."""
+    story = Rollout()
+    story.begin(capacity=2)
+    policy = {"residency": "Proportional", "on_failure": "Hold", "steps": None}
+    story.try_canary(version="m2", weight=0, **policy)
+    story.world.settle()
+    story.promote()
+    story.try_canary(version="m3", weight=0, **policy)
+    story.teardown()
