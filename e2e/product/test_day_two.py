@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tarfile
 
 import pytest
 
 from modelcache_testbed import wait_until
+from modelcache_testbed.command_line import ask_command
 from modelcache_testbed.models import build_cache, build_version
 from modelcache_testbed.product import OPERATORS, SYSTEM, TEAM
 from modelcache_testbed.product_store import ENDPOINT
@@ -23,18 +21,9 @@ URI = "s3://models/minilm/v2"
 SECRETS = ("only-for-this-tutorial",)
 
 
-def ask(product, *words, fails=False):
-    """What the command says: to stdout, or, where it is to fail, to stderr."""
-    result = subprocess.run(
-        [sys.executable, "-m", "modelcache_cli", *words],
-        env=os.environ | {"KUBECONFIG": str(product.cluster.kubeconfig)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert bool(result.returncode) is fails, result.stdout + result.stderr
-    assert "Traceback" not in result.stderr
-    return result.stderr if fails else result.stdout
+def ask(product, *words):
+    """What the command says."""
+    return ask_command(product.cluster.kubeconfig, *words)
 
 
 @pytest.fixture

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
@@ -18,6 +15,7 @@ from fakes.volume_world import PlayedPods
 from fakes.world import World
 from modelcache_chart.dashboard import read_rows
 from modelcache_operator.adapters.prometheus import PrometheusServer
+from modelcache_testbed.command_line import run_command
 from modelcache_testbed.dashboard_picture import Span, draw_dashboard
 from modelcache_testbed.folders import state_folder
 from modelcache_testbed.ports import PortLedger
@@ -145,13 +143,7 @@ def test_the_gate_of_rollouts_gets_its_number(filled):
 
 def test_the_checklist_finds_every_agent_in_prometheus(filled, world):
     words = ("checklist", "-ojson", f"--prometheus={filled.url}")
-    result = subprocess.run(
-        [sys.executable, "-m", "modelcache_cli", *words],
-        env=os.environ | {"KUBECONFIG": str(world.cluster.kubeconfig)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    result = run_command(world.cluster.kubeconfig, *words)
     checks = {one["check"]: one for one in json.loads(result.stdout)["checks"]}
     told = f"it has metrics of {len(world.nodes)} agents"
     assert (checks["metrics"]["outcome"], checks["metrics"]["told"]) == ("Pass", told)

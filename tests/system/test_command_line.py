@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fakes.world import API, World
+from modelcache_testbed.command_line import ask_command
 from modelcache_testbed.system import NAMESPACE
 
 pytestmark = pytest.mark.cluster
@@ -32,17 +33,8 @@ def team(world: World) -> str:
 
 
 def ask(world: World, *words: str, fails: bool = False) -> str:
-    """What the command says: to stdout, or, where it is to fail, to stderr."""
-    result = subprocess.run(
-        [sys.executable, "-m", "modelcache_cli", *words],
-        env=os.environ | {"KUBECONFIG": str(world.cluster.kubeconfig)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert bool(result.returncode) is fails, result.stdout + result.stderr
-    assert "Traceback" not in result.stderr
-    return result.stderr if fails else result.stdout
+    """What the command says."""
+    return ask_command(world.cluster.kubeconfig, *words, fails=fails)
 
 
 def entry(world: World, node: str) -> dict:

@@ -62,8 +62,9 @@ def make_plan(world: World, policy: EvictionPolicy | None = None) -> Plan:
         if entry.origin is not EntryOrigin.HOLD
     }
     flights = {f.uid: f for f in world.flights if (f.uid, f.source_digest) in wanted}
-    room = shed(_survey(world, matches, gone, policy or LeastRecentlyUsed()))
-    room = dismiss(room, world.dismissed - _find_protected(world, matches))
+    protected = _find_protected(world, matches)
+    room = shed(_survey(world, matches, protected, gone, policy or LeastRecentlyUsed()))
+    room = dismiss(room, world.dismissed - protected)
     room = relieve(room, world.pressure)
     busy = sum(flight.state is not EntryState.PENDING for flight in flights.values())
     draft = Draft(
@@ -146,10 +147,13 @@ def _find_gone(world: World, matches: Mapping[str, Match]) -> frozenset[str]:
 
 
 def _survey(
-    world: World, matches: Mapping[str, Match], gone: frozenset[str], policy: EvictionPolicy
+    world: World,
+    matches: Mapping[str, Match],
+    protected: frozenset[str],
+    gone: frozenset[str],
+    policy: EvictionPolicy,
 ) -> Room:
     """The room before newcomers are looked at. Who was not seen unused counts as in use."""
-    protected = _find_protected(world, matches)
     in_use = {held.digest for held in world.held} if world.in_use is None else world.in_use
     return Room(
         ledger=world.ledger,

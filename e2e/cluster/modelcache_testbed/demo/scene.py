@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
+from modelcache_testbed.command_line import run_command
 from modelcache_testbed.errors import TestbedError
 from modelcache_testbed.folders import state_folder
 from modelcache_testbed.kube_api import find_condition
@@ -106,11 +104,7 @@ class Scene:
 
     def cli(self, *arguments: str) -> str:
         """Run `kubectl modelcache`."""
-        command = [sys.executable, "-m", "modelcache_cli", *arguments]
-        environment = os.environ | {"KUBECONFIG": str(self.cluster.kubeconfig)}
-        result = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False
-        )
+        result = run_command(self.cluster.kubeconfig, *arguments)
         if result.returncode:
             raise TestbedError(f"kubectl modelcache {' '.join(arguments)}: {result.stderr.strip()}")
         return result.stdout
