@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from modelcache_operator.agents import Agents
 from modelcache_operator.assignments import Assignments
@@ -13,13 +14,24 @@ from modelcache_operator.demands import Demands
 from modelcache_operator.ports.world import ObservedWorld
 from modelcache_operator.traffic_book import TrafficBook
 
+# A fleet that fills is told that often which copies may be given up.
+_WITHHELD_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """Copies that may be given up, of which no node is told until then (monotonic seconds)."""
+
+    until: float
+    is_filling: bool
+
 
 @dataclass(slots=True)
 class Memory:
     """`unsatisfied` are the ModelCaches for which a new node or new room would matter.
 
     `everywhere` are those that are on all nodes, for which a new node alone would. `withheld` are
-    those with copies that nobody is told yet that they may be given up, by the time until when.
+    those with copies that nobody is told yet that they may be given up.
     `not_read_back` are nodes whose CacheNode could not be read when the term began. `over_quota`
     are namespaces whose nodes have been told that they use more than they are granted.
     """
@@ -30,7 +42,7 @@ class Memory:
     demands: Demands = field(default_factory=Demands)
     unsatisfied: set[ObjectKey] = field(default_factory=set)
     everywhere: set[ObjectKey] = field(default_factory=set)
-    withheld: dict[ObjectKey, float] = field(default_factory=dict)
+    withheld: dict[ObjectKey, Withheld] = field(default_factory=dict)
     not_read_back: set[NodeName] = field(default_factory=set)
     traffic: TrafficBook = field(default_factory=TrafficBook)
     over_quota: set[str] = field(default_factory=set)
@@ -62,8 +74,26 @@ class Memory:
     def stop_withholding(self, caches: Iterable[ObjectKey]) -> frozenset[ObjectKey]:
         """Somebody lacks room; returns those of the ModelCaches that withhold something."""
         found = self.withheld.keys() & frozenset(caches)
-        self.withheld.update(dict.fromkeys(found, 0.0))
+        self.withheld.update(dict.fromkeys(found, Withheld(0.0, is_filling=False)))
         return frozenset(found)
+
+    def withhold(self, cache: ObjectKey, now: float, *, is_filling: bool) -> float | None:
+        """Seconds for which nodes are not told what the ModelCache may give up; None: tell them.
+
+        Each node of each copy is written once for it. So whoever is complete waits for the others
+        that fill, which have mostly the same nodes.
+        """
+        found = self.withheld.get(cache)
+        until = found.until if found is not None else now + _WITHHELD_SECONDS
+        self.withheld[cache] = Withheld(until, is_filling=is_filling)
+        if until <= now or not self.is_filling(now):
+            del self.withheld[cache]
+            return None
+        return until - now
+
+    def is_filling(self, now: float) -> bool:
+        """True if one of those that withhold something waits for copies that come."""
+        return any(one.is_filling and now < one.until for one in self.withheld.values())
 
     def forget(self, cache: ObjectKey) -> None:
         """The ModelCache wants nothing any more."""

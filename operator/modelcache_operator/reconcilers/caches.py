@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
 
 from modelcache_api.names import Retention
 from modelcache_api.v1alpha1.model_cache import ModelCacheStatus
@@ -50,9 +49,6 @@ from modelcache_operator.quotas import Quotas
 from modelcache_operator.rolling import NO_COPIES, Roller
 from modelcache_operator.routing import Router
 from modelcache_operator.workqueue import Requeue
-
-# A fleet that fills is told about that often which copies may be given up.
-_WITHHELD_SECONDS: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +108,7 @@ class CacheReconciler:
 
     def _release(self, key: ObjectKey) -> None:
         self.memory.forget(key)
+        self._tell_who_waited()
         self.roller.times.forget(key)
         nodes = self.memory.assignments.drop(key)
         self.router.on_nodes_reassigned(nodes, frees_room=True)
@@ -195,15 +192,21 @@ class CacheReconciler:
     ) -> tuple[frozenset[NodeName], float | None]:
         """Those of the chosen copies that may be given up already, and seconds until the others.
 
-        While more copies come they are told together, unless somebody begins to lack room: each
-        node of each copy would be written once more.
+        They are told together, once nobody fills or somebody begins to lack room.
         """
-        withheld = self.memory.withheld
-        left = withheld.setdefault(key, now + _WITHHELD_SECONDS) - now
-        if tally.furthest is None or chosen <= before or left <= 0:
-            del withheld[key]
-            return chosen, None
-        return chosen & before, left
+        memory = self.memory
+        left = None
+        if chosen <= before:
+            memory.withheld.pop(key, None)
+        else:
+            left = memory.withhold(key, now, is_filling=tally.furthest is not None)
+        self._tell_who_waited()
+        return (chosen, None) if left is None else (chosen & before, left)
+
+    def _tell_who_waited(self) -> None:
+        memory = self.memory
+        if memory.withheld and not memory.is_filling(self.clock.monotonic()):
+            self.router.look_at_withheld(tuple(memory.withheld))
 
     def _place_beside(
         self, cache: ModelCacheView, before: Assignment, stable_ready: int

@@ -850,6 +850,51 @@ def test_what_may_be_given_up_is_told_in_time_though_copies_come_for_hours():
     assert len(evictable(stage)) == 2
 
 
+def both_filling(nodes=6):
+    """Two ModelCaches on the same nodes, half of which have them."""
+    stage = filling(nodes)
+    stage.world.add_version("m2")
+    for number in range(nodes // 2, nodes):
+        stage.world.states[f"n{number}", "uid-m2"] = EntryState.DOWNLOADING
+    stage.world.add_cache("c2", version="m2", copies="All")
+    stage.settle()
+    return stage
+
+
+def has_come(stage, uid):
+    stage.world.states = {at: one for at, one in stage.world.states.items() if at[1] != uid}
+    stage.settle()
+
+
+def test_C40_who_is_complete_waits_for_the_others_that_fill_the_same_nodes():
+    stage = both_filling()
+    has_come(stage, "uid-m1")
+    assert stage.cache().status.copies_summary == "6/6"
+    assert evictable(stage) == set()
+    before = stage.world.writes["cache node"]
+    has_come(stage, "uid-m2")
+    assert len(evictable(stage)) == len(evictable(stage, "uid-m2")) == 5
+    assert stage.world.writes["cache node"] - before == 6
+
+
+def test_who_is_complete_does_not_wait_for_others_for_ever():
+    stage = both_filling()
+    has_come(stage, "uid-m1")
+    assert 0 < stage.core.asked_again[cache_key(C1)] <= 120
+    stage.world.clock.seconds += 121
+    stage.core.queue.add(cache_key(C1))
+    stage.settle()
+    assert len(evictable(stage)) == 5
+
+
+def test_nobody_waits_for_one_that_has_gone():
+    stage = both_filling()
+    has_come(stage, "uid-m1")
+    stage.world.hide(stage.cache(ObjectKey("search", "c2")))
+    stage.settle()
+    assert len(evictable(stage)) == 5
+
+
 def test_what_may_be_given_up_is_told_at_once_when_another_lacks_room():
     stage = filling(capacity=GIB)
     stage.world.add_version("m2")
