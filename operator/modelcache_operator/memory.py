@@ -72,9 +72,10 @@ class Memory:
         return placed | self.demands.read_back(cache_node)
 
     def stop_withholding(self, caches: Iterable[ObjectKey]) -> frozenset[ObjectKey]:
-        """Somebody lacks room; returns those of the ModelCaches that withhold something."""
-        found = self.withheld.keys() & frozenset(caches)
-        self.withheld.update(dict.fromkeys(found, Withheld(0.0, is_filling=False)))
+        """Nodes are to be told; returns those of the ModelCaches that have not heard of it."""
+        told = Withheld(0.0, is_filling=False)
+        found = [key for key in caches if self.withheld.get(key, told) != told]
+        self.withheld.update(dict.fromkeys(found, told))
         return frozenset(found)
 
     def withhold(self, cache: ObjectKey, now: float, *, is_filling: bool) -> float | None:

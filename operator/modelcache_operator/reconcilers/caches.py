@@ -256,6 +256,7 @@ class CacheReconciler:
 
     def _hold_nothing(self, cache: ModelCacheView, named: ModelVersionView | None) -> CacheFacts:
         self.memory.unsatisfied.discard(cache.key)
+        self.memory.withheld.pop(cache.key, None)
         copies, placed = cache.spec.placement.copies, self.memory.assignments.of(cache.key)
         wanted = copies if isinstance(copies, int) else 0
         beside = BesideFacts(
