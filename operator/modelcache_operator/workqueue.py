@@ -20,8 +20,9 @@ _log = logging.getLogger(__name__)
 # A step awaits the API server and the source, which have deadlines of their own; this one catches
 # what has none.
 _STEP_SECONDS: Final = 600.0
-# Who lets others go first does so for no longer than this.
-_PATIENCE_SECONDS: Final = 5.0
+# Who lets others go first does so for no longer than this. A leader that decides for a thousand
+# nodes and 200 ModelCaches at once takes about as long, and writes each node once then.
+_PATIENCE_SECONDS: Final = 15.0
 
 Handler = Callable[[Key], Awaitable["Requeue"]]
 
@@ -73,10 +74,10 @@ class _Waiting:
     def __len__(self) -> int:
         return len(self.urgent) + len(self.ready) + len(self.patient)
 
-    def take(self, now: float) -> Key:
+    def take(self, now: float, patience_seconds: float) -> Key:
         """The next key of those in the lanes, of which there is one.
 
-        Patient ones that have waited long enough take turns with the others: a thousand of them
+        Patient ones that have waited that long take turns with the others: a thousand of them
         would keep those waiting for as long as new ones come.
         """
         if self.urgent:
@@ -84,7 +85,7 @@ class _Waiting:
             self.pressing.add(key)
             return key
         since = next(iter(self.patient.values()), now)
-        is_due = bool(self.patient) and now - since >= _PATIENCE_SECONDS
+        is_due = bool(self.patient) and now - since >= patience_seconds
         if not self.ready or (is_due and self.is_patients_turn):
             self.is_patients_turn = False
             return self.patient.popitem(last=False)[0]
@@ -106,11 +107,13 @@ class WorkQueue:
         uniform: Callable[[float, float], float],
         delays: RetryDelays | None = None,
         is_patient: Callable[[Key], bool] = lambda _key: False,
+        patience_seconds: float = _PATIENCE_SECONDS,
     ) -> None:
         self._observer = observer
         self._uniform = uniform
         self._delays = delays or RetryDelays()
         self._is_patient = is_patient
+        self._patience_seconds = patience_seconds
         self._waiting = _Waiting()
         self._wake = asyncio.Event()
 
@@ -183,7 +186,7 @@ class WorkQueue:
                 self._wake.clear()
                 await self._wake.wait()
             waiting = self._waiting
-            key = waiting.take(asyncio.get_running_loop().time())
+            key = waiting.take(asyncio.get_running_loop().time(), self._patience_seconds)
             waiting.active.add(key)
             try:
                 with about(object=str(key), trace=f"{random.getrandbits(128):032x}"):

@@ -222,10 +222,15 @@ async def test_lines_of_a_step_tell_its_object_and_a_trace_of_its_own():
     assert len(set(lines)) == 2
 
 
+def impatient(is_patient):
+    """Who lets others go first does so for five seconds."""
+    return WorkQueue(Told(), uniform=lambda *_: 1.0, is_patient=is_patient, patience_seconds=5.0)
+
+
 async def test_patient_keys_let_others_go_first_but_not_for_ever():
     """A second for each key: the patient one's turn comes after five."""
     handler = Handler()
-    queue = WorkQueue(Told(), uniform=lambda _low, _high: 1.0, is_patient=lambda key: key == A)
+    queue = impatient(is_patient=lambda key: key == A)
     others = [node_key(NodeName(f"n{number}")) for number in range(6)]
     for key in (A, *others):
         queue.add(key)
@@ -244,7 +249,7 @@ async def test_patient_keys_that_are_due_take_turns_with_the_others():
     """Hundreds of nodes are to be written: a ModelCache waits for one of them, not for all."""
     handler = Handler()
     patient = {node_key(NodeName(f"p{number}")) for number in range(100)}
-    queue = WorkQueue(Told(), uniform=lambda *_: 1.0, is_patient=patient.__contains__)
+    queue = impatient(is_patient=patient.__contains__)
     for key in sorted(patient):
         queue.add(key)
     task = asyncio.create_task(queue.run(handler, 1))
