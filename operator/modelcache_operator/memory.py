@@ -9,6 +9,7 @@ from typing import Final
 from modelcache_operator.agents import Agents
 from modelcache_operator.assignments import Assignments
 from modelcache_operator.books import NodeBooks
+from modelcache_operator.decide.node_status import find_short_of_room
 from modelcache_operator.decide.world import CacheNodeView, NodeName, ObjectKey, Uid
 from modelcache_operator.demands import Demands
 from modelcache_operator.ports.world import ObservedWorld
@@ -20,7 +21,10 @@ _WITHHELD_SECONDS: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """Copies that may be given up, of which no node is told until then (monotonic seconds)."""
+    """Copies that may be given up, of which no node is told until then (monotonic seconds).
+
+    Zero: they are to be told at the next look.
+    """
 
     until: float
     is_filling: bool
@@ -31,7 +35,8 @@ class Memory:
     """`unsatisfied` are the ModelCaches for which a new node or new room would matter.
 
     `everywhere` are those that are on all nodes, for which a new node alone would. `withheld` are
-    those with copies that nobody is told yet that they may be given up.
+    those with copies that nobody is told yet that they may be given up. `short_nodes` are those
+    whose agents lack room.
     `not_read_back` are nodes whose CacheNode could not be read when the term began. `over_quota`
     are namespaces whose nodes have been told that they use more than they are granted.
     """
@@ -43,6 +48,7 @@ class Memory:
     unsatisfied: set[ObjectKey] = field(default_factory=set)
     everywhere: set[ObjectKey] = field(default_factory=set)
     withheld: dict[ObjectKey, Withheld] = field(default_factory=dict)
+    short_nodes: set[NodeName] = field(default_factory=set)
     not_read_back: set[NodeName] = field(default_factory=set)
     traffic: TrafficBook = field(default_factory=TrafficBook)
     over_quota: set[str] = field(default_factory=set)
@@ -56,6 +62,8 @@ class Memory:
         self.unsatisfied.clear()
         self.everywhere.clear()
         self.withheld.clear()
+        nodes = world.cache_nodes()
+        self.short_nodes = {node.name for node in nodes if find_short_of_room(node)}
         self.traffic.clear()
         self.over_quota = _read_over_quota(world)
         self.books.reset()
@@ -82,12 +90,13 @@ class Memory:
         """Seconds for which nodes are not told what the ModelCache may give up; None: tell them.
 
         Each node of each copy is written once for it. So whoever is complete waits for the others
-        that fill, which have mostly the same nodes.
+        that fill, which have mostly the same nodes; but not while a ModelCache lacks room.
         """
         found = self.withheld.get(cache)
         until = found.until if found is not None else now + _WITHHELD_SECONDS
         self.withheld[cache] = Withheld(until, is_filling=is_filling)
-        if until <= now or not self.is_filling(now):
+        is_missed = bool(self.unsatisfied) and not is_filling
+        if until <= now or is_missed or not self.is_filling(now):
             del self.withheld[cache]
             return None
         return until - now
@@ -95,6 +104,13 @@ class Memory:
     def is_filling(self, now: float) -> bool:
         """True if one of those that withhold something waits for copies that come."""
         return any(one.is_filling and now < one.until for one in self.withheld.values())
+
+    def note_room(self, node: NodeName, *, is_short: bool) -> None:
+        """What the node's agent says of its room."""
+        if is_short:
+            self.short_nodes.add(node)
+        else:
+            self.short_nodes.discard(node)
 
     def forget(self, cache: ObjectKey) -> None:
         """The ModelCache wants nothing any more."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from modelcache_api.names import NODE_LABEL_PREFIX, EntryState, Reason, Track
+from modelcache_api.names import NODE_LABEL_PREFIX, EntryState, Track
 from modelcache_api.v1alpha1.cache_node import EntryStatus
 from modelcache_operator.changes import Changed, View
 from modelcache_operator.decide.entry_news import is_loss
 from modelcache_operator.decide.events import find_condition
-from modelcache_operator.decide.node_status import list_damaged
+from modelcache_operator.decide.node_status import find_short_of_room, list_damaged
 from modelcache_operator.decide.world import (
     CacheNodeView,
     ModelCacheQuotaView,
@@ -192,7 +192,7 @@ class Router:
             self._queue.add(cache_key(key), after_seconds=_ROOM_SECONDS)
 
     def look_at_withheld(self, caches: Iterable[ObjectKey]) -> None:
-        """Somebody lacks room: what these may give up must be told."""
+        """Nobody fills any more, or somebody lacks room: nodes must hear of these."""
         for key in self._memory.stop_withholding(caches):
             self._queue.add(cache_key(key), after_seconds=_REPORT_SECONDS)
 
@@ -319,9 +319,11 @@ class Router:
         self, name: NodeName, old: CacheNodeView | None, new: CacheNodeView | None
     ) -> None:
         """The node's agent lacks room, or has been told what it may give up."""
+        short = find_short_of_room(new)
+        self._memory.note_room(name, is_short=bool(short))
         if new is None or old is None:
             return
-        if _short_of_room(new) - _short_of_room(old):
+        if short - find_short_of_room(old):
             self.look_at_withheld(self._memory.assignments.on(name))
         if self._memory.unsatisfied and _evictable(new) - _evictable(old):
             self.look_at_unsatisfied()
@@ -476,13 +478,6 @@ def _tiers(node: CacheNodeView) -> object:
 
 def _evictable(node: CacheNodeView) -> frozenset[str]:
     return frozenset(entry.uid for entry in node.spec.entries if entry.evictable)
-
-
-def _short_of_room(node: CacheNodeView) -> frozenset[str]:
-    """What has no room there: versions, and the tier that is nearly full."""
-    entries = (one.uid for one in node.status.entries if one.reason == Reason.INSUFFICIENT_SPACE)
-    tiers = (tier.name for tier in node.status.tiers if tier.pressure is not None)
-    return frozenset((*entries, *tiers))
 
 
 def _capacities(node: CacheNodeView | None) -> object:

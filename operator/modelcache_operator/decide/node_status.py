@@ -29,6 +29,16 @@ def is_lost(cache_node: CacheNodeView) -> bool:
     return next(ready, "Unknown") == "False"
 
 
+def find_short_of_room(cache_node: CacheNodeView | None) -> frozenset[str]:
+    """What its agent has no room for: UIDs of versions, and names of tiers that are nearly full."""
+    if cache_node is None:
+        return frozenset()
+    status, lacking = cache_node.status, Reason.INSUFFICIENT_SPACE
+    entries = (entry.uid for entry in status.entries if entry.reason == lacking)
+    tiers = (tier.name for tier in status.tiers if tier.pressure is not None)
+    return frozenset((*entries, *tiers))
+
+
 def make_node_conditions(
     cache_node: CacheNodeView,
     liveness: Liveness,

@@ -89,6 +89,7 @@ class CacheReconciler:
         now, assignments = self.clock.now(), self.memory.assignments
         if name := find_unreadable_name(cache, self.world):
             self.memory.unsatisfied.discard(cache.key)
+            self._stop_withholding(cache.key)
             return make_unreadable_status(cache, name, now), None
         named = find_named_version(cache, self.world)
         stable = find_held_version(cache.key, self.world, assignments)
@@ -192,7 +193,8 @@ class CacheReconciler:
     ) -> tuple[frozenset[NodeName], float | None]:
         """Those of the chosen copies that may be given up already, and seconds until the others.
 
-        They are told together, once nobody fills or somebody begins to lack room.
+        They are told together: once none of those that withhold any fills, after two minutes, or
+        when somebody lacks room. An agent that lacks room hears of what is on its node at once.
         """
         memory = self.memory
         left = None
@@ -201,7 +203,13 @@ class CacheReconciler:
         else:
             left = memory.withhold(key, now, is_filling=tally.furthest is not None)
         self._tell_who_waited()
-        return (chosen, None) if left is None else (chosen & before, left)
+        if left is None:
+            return chosen, None
+        return chosen & (before | memory.short_nodes), left
+
+    def _stop_withholding(self, key: ObjectKey) -> None:
+        self.memory.withheld.pop(key, None)
+        self._tell_who_waited()
 
     def _tell_who_waited(self) -> None:
         memory = self.memory
@@ -256,7 +264,7 @@ class CacheReconciler:
 
     def _hold_nothing(self, cache: ModelCacheView, named: ModelVersionView | None) -> CacheFacts:
         self.memory.unsatisfied.discard(cache.key)
-        self.memory.withheld.pop(cache.key, None)
+        self._stop_withholding(cache.key)
         copies, placed = cache.spec.placement.copies, self.memory.assignments.of(cache.key)
         wanted = copies if isinstance(copies, int) else 0
         beside = BesideFacts(

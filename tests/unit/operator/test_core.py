@@ -887,6 +887,111 @@ def test_who_is_complete_does_not_wait_for_others_for_ever():
     assert len(evictable(stage)) == 5
 
 
+C2, C3 = ObjectKey("search", "c2"), ObjectKey("search", "c3")
+
+
+def filling_apart(*coming):
+    """A ModelCache on the nodes a, which have room for one model; more follow on the nodes b."""
+    stage = Stage(0)
+    stage.world.capacity = GIB + GIB // 2
+    for name in ("a0", "a1", "a2", "b0", "b1", "b2"):
+        stage.world.add_node(name, labels={"pool": name[0]})
+    stage.core.list_leases()
+    for number in (1, 2, 3):
+        stage.world.add_version(f"m{number}")
+    for name in coming or ("a2",):
+        stage.world.states[name, "uid-m1"] = EntryState.DOWNLOADING
+    stage.world.states["b2", "uid-m3"] = EntryState.DOWNLOADING
+    stage.world.add_cache(copies="All", node_selector={"pool": "a"})
+    stage.settle()
+    return stage
+
+
+def fill_the_others(stage):
+    stage.world.add_cache("c3", version="m3", copies="All", node_selector={"pool": "b"})
+    stage.settle()
+    assert C3 in stage.core.memory.withheld
+
+
+def test_each_that_waits_has_two_minutes_of_its_own():
+    stage = filling_apart()
+    stage.world.clock.seconds += 60
+    fill_the_others(stage)
+    has_come(stage, "uid-m1")
+    for seconds, told in ((30, 0), (31, 2)):
+        stage.world.clock.seconds += seconds
+        stage.core.queue.add(cache_key(C1))
+        stage.settle()
+        assert len(evictable(stage)) == told
+    assert stage.core.memory.withheld.keys() == {C3}
+
+
+def test_nobody_waits_for_one_that_should_have_been_looked_at():
+    stage = filling_apart("a0", "a1", "a2")
+    fill_the_others(stage)
+    stage.world.clock.seconds += 60
+    has_come(stage, "uid-m1")
+    assert evictable(stage) == set()
+    stage.world.clock.seconds += 61
+    stage.core.queue.add(cache_key(C1))
+    stage.settle()
+    assert len(evictable(stage)) == 2
+
+
+def test_who_lacked_room_before_gets_it_as_soon_as_another_is_complete():
+    stage = filling_apart("a0", "a1", "a2")
+    stage.world.add_cache("c2", version="m2", copies=1, node_selector={"pool": "a"})
+    stage.settle()
+    assert stage.core.memory.unsatisfied == {C2}
+    fill_the_others(stage)
+    has_come(stage, "uid-m1")
+    assert len(stage.holders("uid-m2")) == 1
+
+
+def test_an_agent_that_lacked_room_before_is_told_at_once_and_no_other():
+    stage = filling_apart("a0", "a1", "a2")
+    stage.world.show(press(stage, "a0"))
+    stage.settle()
+    fill_the_others(stage)
+    has_come(stage, "uid-m1")
+    assert evictable(stage) == {"a0"}
+    assert evictable(stage, "uid-m3") == set()
+
+
+def test_an_agent_that_comes_to_lack_room_is_told_at_once():
+    stage = filling_apart()
+    fill_the_others(stage)
+    has_come(stage, "uid-m1")
+    assert evictable(stage) == set()
+    stage.world.show(press(stage, "a0"))
+    stage.settle()
+    assert len(evictable(stage)) == 2
+    assert evictable(stage, "uid-m3") == set()
+
+
+def press(stage, name):
+    seen = stage.world.cache.cache_node(NodeName(name))
+    pressed = seen.status.tiers[0].model_copy(update={"pressure": "nearly full"})
+    tiers = (pressed, *seen.status.tiers[1:])
+    stage.world.pressure[name] = "nearly full"
+    return replace(seen, status=seen.status.model_copy(update={"tiers": tiers}))
+
+
+@pytest.mark.parametrize("trouble", ["gone", "unreadable"])
+def test_nobody_waits_for_one_whose_version_is_no_more(trouble):
+    stage = filling_apart()
+    fill_the_others(stage)
+    has_come(stage, "uid-m1")
+    assert evictable(stage) == set()
+    version = stage.version(ObjectKey("search", "m3"))
+    if trouble == "gone":
+        stage.world.hide(version)
+    else:
+        obscure(stage, version)
+    stage.settle()
+    assert len(evictable(stage)) == 2
+
+
 def test_nobody_waits_for_one_that_has_gone():
     stage = both_filling()
     has_come(stage, "uid-m1")
@@ -920,11 +1025,7 @@ def test_C40_who_lacks_room_for_good_does_not_end_that_what_comes_is_told_togeth
 
 def test_what_may_be_given_up_is_told_at_once_where_an_agent_lacks_room():
     stage = filling()
-    seen = stage.world.cache.cache_node(NodeName("n0"))
-    pressed = seen.status.tiers[0].model_copy(update={"pressure": "nearly full"})
-    stage.world.pressure["n0"] = "nearly full"
-    tiers = (pressed, *seen.status.tiers[1:])
-    stage.world.show(replace(seen, status=seen.status.model_copy(update={"tiers": tiers})))
+    stage.world.show(press(stage, "n0"))
     stage.settle()
     assert len(evictable(stage)) == 2
 
