@@ -252,7 +252,7 @@ async def _soak(world: World, team: str, names: list[str]) -> dict[str, list[Sam
                 _take_samples(programs, taken)
                 told_now = await _ask_operator(world.system)
                 if complaint := judge_work(told_before, told_now):
-                    raise SystemExit(complaint)
+                    raise SystemExit(f"{complaint}\n{_end_of_log(world.system)}")
                 told_before, sampled = told_now, now
         await churn.end()
         told = ", ".join(f"{count} {what}" for what, count in sorted(done.items()))
@@ -265,6 +265,16 @@ async def _soak(world: World, team: str, names: list[str]) -> dict[str, list[Sam
 
 async def _ask_operator(system: System) -> dict[str, float]:
     return await asyncio.to_thread(fetch_metrics, system.operator_http_port)
+
+
+def _end_of_log(system: System) -> str:
+    """What the operator said last: its folder goes with the run."""
+    lines = [
+        line
+        for program in system.operators.values()
+        for line in program.log_file.read_text(errors="replace").splitlines()[-40:]
+    ]
+    return "\n".join(lines)
 
 
 def _take_samples(programs: dict[str, Program], taken: dict[str, list[Sample]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,6 +18,8 @@ from modelcache_operator.traffic_book import TrafficBook
 
 # A fleet that fills is told that often which copies may be given up.
 _WITHHELD_SECONDS: Final = 120.0
+# While a ModelCache lacks room, that of those that are complete is told as often as this.
+_MISSED_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +93,15 @@ class Memory:
         """Seconds for which nodes are not told what the ModelCache may give up; None: tell them.
 
         Each node of each copy is written once for it. So whoever is complete waits for the others
-        that fill, which have mostly the same nodes; but not while a ModelCache lacks room.
+        that fill, which have mostly the same nodes; while a ModelCache lacks room, with those alone
+        that are complete within the same few seconds.
         """
         found = self.withheld.get(cache)
         until = found.until if found is not None else now + _WITHHELD_SECONDS
+        if self.unsatisfied and not is_filling:
+            until = min(until, math.ceil(now / _MISSED_SECONDS) * _MISSED_SECONDS)
         self.withheld[cache] = Withheld(until, is_filling=is_filling)
-        is_missed = bool(self.unsatisfied) and not is_filling
-        if until <= now or is_missed or not self.is_filling(now):
+        if until <= now or not self.is_filling(now):
             del self.withheld[cache]
             return None
         return until - now

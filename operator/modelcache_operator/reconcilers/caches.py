@@ -194,7 +194,7 @@ class CacheReconciler:
         """Those of the chosen copies that may be given up already, and seconds until the others.
 
         They are told together: once none of those that withhold any fills, after two minutes, or
-        when somebody lacks room. An agent that lacks room hears of what is on its node at once.
+        sooner when somebody lacks room. An agent that lacks room hears at once what is on its node.
         """
         memory = self.memory
         left = None

@@ -938,14 +938,21 @@ def test_nobody_waits_for_one_that_should_have_been_looked_at():
     assert len(evictable(stage)) == 2
 
 
-def test_who_lacked_room_before_gets_it_as_soon_as_another_is_complete():
+def test_who_lacked_room_before_gets_it_soon_after_another_is_complete():
     stage = filling_apart("a0", "a1", "a2")
     stage.world.add_cache("c2", version="m2", copies=1, node_selector={"pool": "a"})
     stage.settle()
     assert stage.core.memory.unsatisfied == {C2}
     fill_the_others(stage)
+    stage.world.clock.seconds = 13.0
     has_come(stage, "uid-m1")
-    assert len(stage.holders("uid-m2")) == 1
+    assert evictable(stage) == set()
+    for seconds, told in ((6.0, 0), (1.0, 1)):
+        stage.world.clock.seconds += seconds
+        stage.core.queue.add(cache_key(C1))
+        stage.settle()
+        assert len(stage.holders("uid-m2")) == told
+    assert C3 in stage.core.memory.withheld
 
 
 def test_an_agent_that_lacked_room_before_is_told_at_once_and_no_other():
