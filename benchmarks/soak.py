@@ -269,12 +269,7 @@ async def _ask_operator(system: System) -> dict[str, float]:
 
 def _end_of_log(system: System) -> str:
     """What the operator said last: its folder goes with the run."""
-    lines = [
-        line
-        for program in system.operators.values()
-        for line in program.log_file.read_text(errors="replace").splitlines()[-40:]
-    ]
-    return "\n".join(lines)
+    return "\n".join(line for one in system.operators.values() for line in one.last_lines(40))
 
 
 def _take_samples(programs: dict[str, Program], taken: dict[str, list[Sample]]) -> None:

@@ -60,10 +60,14 @@ class Program:
         identity = read_pid_file(self.folder / f"{self.name}.pid")
         return identity if identity is not None and identity.is_alive() else None
 
+    def last_lines(self, count: int) -> list[str]:
+        """The end of its log."""
+        return self.log_file.read_text(errors="replace").splitlines()[-count:]
+
     def assert_alive(self) -> None:
         """Raise TestbedError with the end of its log if it has ended by itself."""
         if self.identity is None:
-            lines = self.log_file.read_text(errors="replace").splitlines()[-5:]
+            lines = self.last_lines(5)
             raise TestbedError(f"{self.name} has ended: {' | '.join(lines) or 'its log is empty'}")
 
     def start(self) -> ProcessIdentity:

@@ -196,16 +196,14 @@ class CacheReconciler:
         They are told together: once none of those that withhold any fills, after two minutes, or
         sooner when somebody lacks room. An agent that lacks room hears at once what is on its node.
         """
-        memory = self.memory
-        left = None
         if chosen <= before:
-            memory.withheld.pop(key, None)
-        else:
-            left = memory.withhold(key, now, is_filling=tally.furthest is not None)
+            self._stop_withholding(key)
+            return chosen, None
+        left = self.memory.withhold(key, now, is_filling=tally.furthest is not None)
         self._tell_who_waited()
         if left is None:
             return chosen, None
-        return chosen & (before | memory.short_nodes), left
+        return chosen & (before | self.memory.short_nodes), left
 
     def _stop_withholding(self, key: ObjectKey) -> None:
         self.memory.withheld.pop(key, None)
